@@ -55,6 +55,6 @@ pub use port::{
 };
 pub use shm::{PayloadSource, ShmConfig, ShmPort};
 pub use squall_wire::base;
-pub use udp::UdpPort;
+pub use udp::{ArrivalSocket, UdpPort};
 pub use word_file::WordFile;
 pub use xdp::{XdpError, XdpPort, XdpReport};

@@ -8,6 +8,7 @@ use netlink_packet_core::NlasIterator;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkMessage};
 
+use super::UnaddressedInterface;
 use super::device;
 use super::rank::InterfaceFacts;
 use crate::rtnetlink::RouteSocket;
@@ -18,6 +19,7 @@ const RTM_NEWLINK: u16 = 16;
 const HEADER: usize = 16;
 /// Attributes of the message (linux/if_link.h).
 const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
@@ -41,6 +43,9 @@ struct ListedInterface {
     index: u32,
     name: String,
     hardware: u16,
+    up: bool,
+    running: bool,
+    mtu: u32,
     point_to_point: bool,
     kind: Option<String>,
     /// The interface has a parent device. Kernels before 5.14 do not report it, so sysfs is read as
@@ -50,6 +55,8 @@ struct ListedInterface {
     lower: Option<u32>,
     /// Index of the bond, team or bridge of which this interface is a port.
     upper: Option<u32>,
+    /// Index of the other end of a veth pair, if that is in the same network namespace.
+    peer: Option<u32>,
 }
 
 /// All interfaces of the network namespace.
@@ -80,10 +87,34 @@ impl InterfaceList {
         self.layers(index, LAYERS)
     }
 
+    /// Returns the interfaces that have no address, in the kernel's order. `addressed` has the
+    /// indices of those that have one.
+    pub(super) fn unaddressed(&self, addressed: &[u32]) -> Vec<UnaddressedInterface> {
+        let without = self.0.iter().filter(|link| !addressed.contains(&link.index));
+        let describe = |link: &ListedInterface| {
+            let upper = link.upper.and_then(|upper| self.find(upper));
+            Some(UnaddressedInterface {
+                name: link.name.clone(),
+                up: link.up,
+                running: link.running,
+                mtu: link.mtu,
+                port_of: upper.map(|upper| upper.name.clone()),
+                facts: self.facts(link.index)?,
+            })
+        };
+        without.filter_map(describe).collect()
+    }
+
+    fn find(&self, index: u32) -> Option<&ListedInterface> {
+        self.0.iter().find(|link| link.index == index)
+    }
+
     fn layers(&self, index: u32, deeper: u32) -> Option<InterfaceFacts> {
-        let link = self.0.iter().find(|link| link.index == index)?;
+        let link = self.find(index)?;
+        // A veth pair within the namespace leads to the bridge of which the other end is a port.
+        let bridge = link.peer.and_then(|peer| self.find(peer)?.upper);
         let is_below = |other: &&ListedInterface| {
-            other.upper == Some(index) || link.lower == Some(other.index)
+            other.upper == Some(index) || [link.lower, bridge].contains(&Some(other.index))
         };
         let lower = if deeper == 0 {
             Vec::new()
@@ -102,6 +133,7 @@ impl InterfaceList {
             hardware: link.hardware,
             device: link.device || (asks && device::is_behind(&link.name, index)),
             point_to_point: link.point_to_point,
+            peer_here: link.peer.is_some(),
             lower,
         })
     }
@@ -110,10 +142,14 @@ impl InterfaceList {
 /// Parses a message about an interface. Attributes behind a malformed one are ignored.
 fn parse(message: &[u8]) -> Option<ListedInterface> {
     let (header, attributes) = message.split_at_checked(HEADER)?;
+    let flags = word(&header[8..])?;
+    let has = |flag: libc::c_int| flags & flag.unsigned_abs() != 0;
     let mut link = ListedInterface {
         hardware: u16::from_ne_bytes([header[2], header[3]]),
         index: word(&header[4..])?,
-        point_to_point: word(&header[8..])? & libc::IFF_POINTOPOINT.unsigned_abs() != 0,
+        up: has(libc::IFF_UP),
+        running: has(libc::IFF_RUNNING),
+        point_to_point: has(libc::IFF_POINTOPOINT),
         ..ListedInterface::default()
     };
     let mut elsewhere = false;
@@ -121,6 +157,7 @@ fn parse(message: &[u8]) -> Option<ListedInterface> {
         let value = attribute.value();
         match attribute.kind() {
             IFLA_IFNAME => link.name = text(value),
+            IFLA_MTU => link.mtu = word(value).unwrap_or(0),
             // An interface without a layer below reports 0 or itself.
             IFLA_LINK => link.lower = word(value).filter(|lower| ![0, link.index].contains(lower)),
             IFLA_MASTER => link.upper = word(value),
@@ -133,9 +170,13 @@ fn parse(message: &[u8]) -> Option<ListedInterface> {
             _ => {}
         }
     }
-    // `IFLA_LINK` of a veth interface is the index of its other end, which is not a layer below it.
-    if elsewhere || matches!(link.kind.as_deref(), Some("veth" | "netkit")) {
+    // The index is that of an interface in another namespace.
+    if elsewhere {
         link.lower = None;
+    }
+    // `IFLA_LINK` of a veth interface is the index of its other end, which is not a layer below it.
+    if matches!(link.kind.as_deref(), Some("veth" | "netkit")) {
+        link.peer = link.lower.take();
     }
     Some(link)
 }
@@ -258,8 +299,11 @@ mod tests {
         let elsewhere =
             message(7, 1, 0, &[number(IFLA_LINK, 3), number(IFLA_LINK_NETNSID, 0), kind("vlan")]);
         assert_eq!(parse(&elsewhere).unwrap().lower, None);
-        let cable = message(7, 1, 0, &[number(IFLA_LINK, 3), kind("veth")]);
-        assert_eq!(parse(&cable).unwrap().lower, None);
+        let cable = [number(IFLA_LINK, 3), kind("veth"), number(IFLA_LINK_NETNSID, 0)];
+        let out = parse(&message(7, 1, 0, &cable)).unwrap();
+        assert_eq!((out.lower, out.peer), (None, None));
+        let within = parse(&message(7, 1, 0, &cable[..2])).unwrap();
+        assert_eq!((within.lower, within.peer), (None, Some(3)), "both ends are here");
         let flags = libc::IFF_POINTOPOINT.unsigned_abs();
         let tunnel = parse(&message(9, 65_534, flags, &[name("tun0"), kind("tun")])).unwrap();
         assert!(tunnel.point_to_point && tunnel.hardware == 65_534);
@@ -290,14 +334,38 @@ mod tests {
             port(link(2, "card1", None)),
             link(3, "bond0", Some("bond")),
             ListedInterface { lower: Some(1_000_003), ..link(4, "bond0.7", Some("vlan")) },
-            ListedInterface { lower: Some(1_000_005), ..link(5, "itself", Some("vlan")) },
         ]);
         let vlan = links.facts(1_000_004).unwrap();
         let [(name, bond)] = &vlan.lower[..] else { panic!("{vlan:?}") };
         assert_eq!((name.as_str(), bond.lower.len()), ("squall-bond0", 2));
         assert!(bond.lower.iter().all(|(_, card)| card.device && card.lower.is_empty()));
         assert!(!vlan.device && links.facts(7).is_none());
-        // A cycle of interfaces ends the search.
+        // One end of a veth pair is a port of a bridge over a card, the other one has an address.
+        let pair = |other: u32, link| ListedInterface { peer: Some(1_000_000 + other), ..link };
+        let links = InterfaceList(vec![
+            port(link(1, "card0", None)),
+            link(3, "bridge0", Some("bridge")),
+            pair(5, port(link(4, "inside", Some("veth")))),
+            pair(4, link(5, "outside", Some("veth"))),
+        ]);
+        let [(name, bridge)] = &links.facts(1_000_005).unwrap().lower[..] else { panic!() };
+        assert_eq!((name.as_str(), bridge.lower.len()), ("squall-bridge0", 2));
+        let bare = links.unaddressed(&[1_000_003, 1_000_005]);
+        let ports: Vec<_> = bare.iter().map(|i| (i.name.as_str(), i.port_of.as_deref())).collect();
+        let bridge = Some("squall-bridge0");
+        assert_eq!(ports, [("squall-card0", bridge), ("squall-inside", bridge)]);
+    }
+
+    #[test]
+    fn a_cycle_of_interfaces_ends_the_search() {
+        let itself = ListedInterface {
+            index: 1_000_005,
+            name: "squall-itself".into(),
+            kind: Some("vlan".into()),
+            lower: Some(1_000_005),
+            ..ListedInterface::default()
+        };
+        let links = InterfaceList(vec![itself]);
         assert!(links.facts(1_000_005).is_some());
     }
 

@@ -7,9 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-use super::Iface;
 use super::facts::{DefaultRoutes, InterfaceList};
 use super::rank::InterfaceFacts;
+use super::{Iface, UnaddressedInterface};
 
 /// Returns every IPv4 and IPv6 address of every interface of this network namespace, in the
 /// kernel's order.
@@ -35,6 +35,15 @@ pub fn list() -> io::Result<Vec<Iface>> {
         }
     }
     Ok(found)
+}
+
+/// Returns the interfaces of this network namespace that have neither an IPv4 nor an IPv6 address.
+///
+/// # Errors
+/// The error with which the kernel refuses its list.
+pub fn list_unaddressed() -> io::Result<Vec<UnaddressedInterface>> {
+    let addressed: Vec<u32> = addresses()?.iter().map(|iface| iface.index).collect();
+    Ok(InterfaceList::read()?.unaddressed(&addressed))
 }
 
 /// Returns the addresses and the properties of their interfaces that getifaddrs(3) reports.

@@ -7,13 +7,16 @@ mod device;
 mod facts;
 mod list;
 mod rank;
+mod route;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub use device::{Device, PciAddress};
-pub use list::list;
+pub use list::{list, list_unaddressed};
 pub use rank::{InterfaceClass, InterfaceFacts};
 use rank::{Rank, classify, rank};
+pub use route::Route;
 
 /// An address of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,11 +57,50 @@ impl Iface {
     pub fn class(&self) -> InterfaceClass {
         if self.loopback { InterfaceClass::Loopback } else { classify(&self.name, &self.facts) }
     }
+
+    /// Returns in words what the interface is, such as "virtual: WireGuard" or "bond over eth0,
+    /// eth1".
+    #[must_use]
+    pub fn description(&self) -> String {
+        words::describe(&self.name, &self.facts, self.class())
+    }
 }
 
 impl fmt::Display for Iface {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}/{}", self.name, self.addr, self.prefix)
+    }
+}
+
+/// An interface that has no IP address, so that no endpoint can use it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnaddressedInterface {
+    /// Name of the interface.
+    pub name: String,
+    /// The interface is administratively up.
+    pub up: bool,
+    /// The link works (it has a carrier).
+    pub running: bool,
+    /// Largest IP packet in bytes.
+    pub mtu: u32,
+    /// Bond, team or bridge of which the interface is a port.
+    pub port_of: Option<String>,
+    /// Facts that the kernel reports about the interface.
+    pub facts: InterfaceFacts,
+}
+
+impl UnaddressedInterface {
+    /// Returns the class of the interface. Loopback is not among the interfaces without address,
+    /// unless it is down.
+    #[must_use]
+    pub fn class(&self) -> InterfaceClass {
+        classify(&self.name, &self.facts)
+    }
+
+    /// Returns in words what the interface is.
+    #[must_use]
+    pub fn description(&self) -> String {
+        words::describe(&self.name, &self.facts, self.class())
     }
 }
 
@@ -73,7 +115,7 @@ pub struct Candidate {
     pub reason: String,
 }
 
-/// Writes a line for the log, such as "eth0 10.0.0.1/24: kept (matches 10.0.0.0/8)".
+/// Writes a line for the log, such as "eth0 10.0.0.1/24: kept (device; matches 10.0.0.0/8)".
 impl fmt::Display for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = if self.kept { "kept" } else { "dropped" };
@@ -184,9 +226,10 @@ fn keep_best_group(ranked: &mut [(Rank, Candidate)]) {
     for (_, candidate) in ranked.iter_mut().filter(|(_, c)| c.kept) {
         let class = candidate.iface.class();
         if class.group() > best {
-            mark_dropped(candidate, format!("{}, and there are others", class.description()));
+            let reason = format!("{}; a better interface is up", candidate.iface.description());
+            mark_dropped(candidate, reason);
         } else if class != InterfaceClass::Device {
-            candidate.reason = format!("{}, and there is no other", class.description());
+            candidate.reason.push_str("; no better interface is up");
         }
     }
 }
@@ -198,9 +241,10 @@ fn drop_quiet(ranked: &mut [(Rank, Candidate)]) {
     for (_, candidate) in ranked.iter_mut() {
         let quiet = candidate.kept && !candidate.iface.loopback && !candidate.iface.running;
         if quiet && others {
-            mark_dropped(candidate, "no carrier, and there are others".into());
+            let reason = format!("{}; no carrier, others have one", candidate.iface.description());
+            mark_dropped(candidate, reason);
         } else if quiet {
-            candidate.reason.push_str("; no carrier, and there is no other");
+            candidate.reason.push_str("; no carrier, no other has one");
         }
     }
 }
@@ -214,6 +258,14 @@ fn mark_dropped(candidate: &mut Candidate, reason: String) {
 /// Decides about an address. Returns the number of the including term that selects it (0 without
 /// such terms) if the address may be kept, and the reason for the decision.
 fn evaluate(iface: &Iface, terms: &[Term], including: bool) -> (Option<usize>, String) {
+    let (term, why) = apply_terms(iface, terms, including);
+    let what = iface.description();
+    (term, if why.is_empty() { what } else { format!("{what}; {why}") })
+}
+
+/// Decides like [`evaluate`]. The reason is empty for an address without default route that no term
+/// concerns.
+fn apply_terms(iface: &Iface, terms: &[Term], including: bool) -> (Option<usize>, String) {
     if !iface.up {
         return (None, "down".into());
     }
@@ -232,16 +284,16 @@ fn evaluate(iface: &Iface, terms: &[Term], including: bool) -> (Option<usize>, S
             // A card usually has both a link-local and a global address. By name only the global
             // one is meant.
             Some(i) if link_local && matches!(terms[i].what, TermTarget::Name(_)) => {
-                (None, "link-local: to use it, select it by address".into())
+                (None, "link-local address: to use it, select it by address".into())
             }
             Some(i) => (Some(i), format!("matches {}", terms[i].text)),
         };
     }
     if link_local {
-        return (None, "link-local".into());
+        return (None, "link-local address".into());
     }
-    let reason = if iface.default_route.is_some() { "up, with a default route" } else { "up" };
-    (Some(0), reason.into())
+    let default_route = iface.default_route.is_some();
+    (Some(0), if default_route { "carries the default route" } else { "" }.into())
 }
 
 struct Term {

@@ -19,8 +19,10 @@ pub struct InterfaceFacts {
     /// The interface has one peer by definition (`IFF_POINTOPOINT`). The length of a prefix, such as a /31, does not
     /// make it one.
     pub point_to_point: bool,
+    /// Both ends of this virtual cable (veth) are in this network namespace.
+    pub peer_here: bool,
     /// The interfaces that this one is made of, with their names: the ports of a bond, team or
-    /// bridge, or the interface below a VLAN.
+    /// bridge, the interface below a VLAN, or the bridge at the other end of a virtual cable.
     pub lower: Vec<(String, InterfaceFacts)>,
 }
 
@@ -60,18 +62,6 @@ impl InterfaceClass {
     pub const fn is_doubtful(self) -> bool {
         matches!(self, Self::Tunnel | Self::Isolated)
     }
-
-    /// Returns the class in words, for a message that continues with a reason.
-    #[must_use]
-    pub const fn description(self) -> &'static str {
-        match self {
-            Self::Device => "a device",
-            Self::Cable => "a cable to another network namespace",
-            Self::Tunnel => "a tunnel or point-to-point link",
-            Self::Isolated => "a bridge or virtual interface without a device",
-            Self::Loopback => "loopback",
-        }
-    }
 }
 
 /// Sort key of interfaces, best first: position of the user's term, group, IPv4 before IPv6 (MPI
@@ -99,6 +89,11 @@ pub(super) fn classify(name: &str, facts: &InterfaceFacts) -> InterfaceClass {
         return InterfaceClass::Tunnel;
     }
     match facts.kind.as_deref() {
+        // A cable within the namespace leads out only by a bridge over a device.
+        Some("veth" | "netkit") if facts.peer_here => match best_class_below(facts) {
+            Some(InterfaceClass::Device) => InterfaceClass::Device,
+            _ => InterfaceClass::Isolated,
+        },
         Some("veth" | "netkit") => InterfaceClass::Cable,
         // Ports that are virtual cables lead to containers of this host.
         Some("bridge") if best_class_below(facts) == Some(InterfaceClass::Device) => {
@@ -106,11 +101,13 @@ pub(super) fn classify(name: &str, facts: &InterfaceFacts) -> InterfaceClass {
         }
         Some("bridge") => InterfaceClass::Isolated,
         Some("bond" | "team") => best_class_below(facts).unwrap_or(InterfaceClass::Isolated),
-        // If the interface below is not listed, it is in another namespace: this process runs in a container.
-        Some(
-            "vlan" | "macvlan" | "macvtap" | "ipvlan" | "ipvtap" | "macsec" | "hsr" | "dsa"
-            | "virt_wifi",
-        ) => best_class_below(facts).unwrap_or(InterfaceClass::Cable),
+        // An InfiniBand device and a partition of it are both of this kind.
+        Some("ipoib") if facts.device => InterfaceClass::Device,
+        // If the interface below is not listed, it is in another namespace: this process runs in a
+        // container.
+        Some(kind) if LAYERED.contains(&kind) => {
+            best_class_below(facts).unwrap_or(InterfaceClass::Cable)
+        }
         Some(kind) if TUNNELS.contains(&kind) => InterfaceClass::Tunnel,
         _ if facts.device => InterfaceClass::Device,
         Some(_) => InterfaceClass::Isolated,
@@ -123,6 +120,20 @@ pub(super) fn classify(name: &str, facts: &InterfaceFacts) -> InterfaceClass {
 fn best_class_below(facts: &InterfaceFacts) -> Option<InterfaceClass> {
     facts.lower.iter().map(|(name, lower)| classify(name, lower)).min()
 }
+
+/// Kinds of interfaces that send by another interface of the same host.
+pub(super) const LAYERED: &[&str] = &[
+    "dsa",
+    "hsr",
+    "ipoib",
+    "ipvlan",
+    "ipvtap",
+    "macsec",
+    "macvlan",
+    "macvtap",
+    "virt_wifi",
+    "vlan",
+];
 
 /// Kinds of interfaces that encapsulate packets or pass them to a program.
 const TUNNELS: &[&str] = &[
@@ -159,24 +170,37 @@ const TUNNEL_HARDWARE: &[u16] = &[512, 768, 769, 776, 778, 823, 65_534];
 const NAMES: &[(&str, InterfaceClass)] = &[
     ("veth*", InterfaceClass::Cable),
     ("cali*", InterfaceClass::Cable),
+    ("cilium_vxlan*", InterfaceClass::Tunnel),
+    ("cilium_geneve*", InterfaceClass::Tunnel),
     ("br-*", InterfaceClass::Isolated),
     ("cbr*", InterfaceClass::Isolated),
+    ("cilium*", InterfaceClass::Isolated),
     ("cni*", InterfaceClass::Isolated),
     ("docker*", InterfaceClass::Isolated),
     ("dummy*", InterfaceClass::Isolated),
     ("ifb*", InterfaceClass::Isolated),
+    ("kube-ipvs*", InterfaceClass::Isolated),
     ("lxcbr*", InterfaceClass::Isolated),
     ("lxdbr*", InterfaceClass::Isolated),
     ("ovs-*", InterfaceClass::Isolated),
+    ("nodelocaldns*", InterfaceClass::Isolated),
     ("podman*", InterfaceClass::Isolated),
+    // The host-only networks of VirtualBox and VMware have neither a kind nor a device.
+    ("vboxnet*", InterfaceClass::Isolated),
     ("virbr*", InterfaceClass::Isolated),
+    ("vmnet*", InterfaceClass::Isolated),
     ("flannel*", InterfaceClass::Tunnel),
+    ("geneve*", InterfaceClass::Tunnel),
+    ("genev_sys*", InterfaceClass::Tunnel),
     ("gre*", InterfaceClass::Tunnel),
+    ("ipsec*", InterfaceClass::Tunnel),
     ("ppp*", InterfaceClass::Tunnel),
     ("sit*", InterfaceClass::Tunnel),
     ("tailscale*", InterfaceClass::Tunnel),
     ("tap*", InterfaceClass::Tunnel),
     ("tun*", InterfaceClass::Tunnel),
+    ("utun*", InterfaceClass::Tunnel),
+    ("vnet*", InterfaceClass::Tunnel),
     ("vxlan*", InterfaceClass::Tunnel),
     ("weave*", InterfaceClass::Tunnel),
     ("wg*", InterfaceClass::Tunnel),

@@ -50,18 +50,24 @@ fn the_default_excludes_interfaces_that_lead_nowhere() {
     assert_eq!(kept(""), ["10.0.0.5", "10.1.0.5", "192.168.7.1", "2001:db8::5"]);
     assert_eq!(
         reason("", "172.17.0.1"),
-        "docker0 172.17.0.1/16: dropped (a bridge or virtual interface without a device, and there are others)"
+        "docker0 172.17.0.1/16: dropped (bridge of containers; a better interface is up)"
     );
-    assert_eq!(reason("", "fe80::1"), "eth0 fe80::1/64: dropped (link-local)");
-    assert_eq!(reason("", "10.9.0.1"), "eth9 10.9.0.1/16: dropped (down)");
-    assert_eq!(reason("", "127.0.0.1"), "lo 127.0.0.1/8: dropped (loopback, and there are others)");
+    assert_eq!(
+        reason("", "fe80::1"),
+        "eth0 fe80::1/64: dropped (device, by its name; link-local address)"
+    );
+    assert_eq!(reason("", "10.9.0.1"), "eth9 10.9.0.1/16: dropped (device, by its name; down)");
+    assert_eq!(
+        reason("", "127.0.0.1"),
+        "lo 127.0.0.1/8: dropped (loopback; a better interface is up)"
+    );
 }
 
 #[test]
 fn loopback_is_used_when_alone_or_selected() {
     let all = select(vec![iface("lo", "127.0.0.1/8")], "").unwrap();
     assert!(all[0].kept && all[0].iface.loopback);
-    assert_eq!(all[0].reason, "loopback, and there is no other");
+    assert_eq!(all[0].reason, "loopback; no better interface is up");
     let bridge = vec![iface("lo", "127.0.0.1/8"), iface("docker0", "172.17.0.1/16")];
     let all = select(bridge, "").unwrap();
     assert!(all[0].kept && all[0].iface.name == "docker0" && !all[1].kept);
@@ -97,7 +103,7 @@ fn a_link_that_does_not_run_is_better_than_none() {
     let all = select(vec![lo.clone(), eth.clone()], "").unwrap();
     assert_eq!(
         all[0].to_string(),
-        "eth0 10.0.0.1/24: kept (up; no carrier, and there is no other)"
+        "eth0 10.0.0.1/24: kept (device, by its name; no carrier, no other has one)"
     );
     assert!(!all[1].kept);
     // Beside one that runs it would be a rail that leads nowhere.
@@ -106,13 +112,16 @@ fn a_link_that_does_not_run_is_better_than_none() {
         let all = select(two, expression).unwrap();
         assert_eq!((all[0].kept, all[0].iface.name.as_str()), (true, "eth1"));
         let eth0 = all.iter().find(|c| c.iface.name == "eth0").unwrap().to_string();
-        assert!(eth0.ends_with(": dropped (no carrier, and there are others)"), "{eth0}");
+        assert!(
+            eth0.ends_with(": dropped (device, by its name; no carrier, others have one)"),
+            "{eth0}"
+        );
     }
     // Selected by the user, it is kept.
     let all = select(vec![lo, eth, iface("eth1", "10.1.0.1/24")], "eth0").unwrap();
     assert_eq!(
         all[0].to_string(),
-        "eth0 10.0.0.1/24: kept (matches eth0; no carrier, and there is no other)"
+        "eth0 10.0.0.1/24: kept (device, by its name; matches eth0; no carrier, no other has one)"
     );
 }
 
@@ -127,7 +136,10 @@ fn terms_include_in_their_order() {
     assert_eq!(kept("docker0"), ["172.17.0.1"]);
     assert_eq!(kept("fe80::/10"), ["fe80::1"]);
     assert_eq!(kept("0.0.0.0/0").last().unwrap(), "127.0.0.1");
-    assert_eq!(reason("10.0.0.0/8", "10.0.0.5"), "eth0 10.0.0.5/24: kept (matches 10.0.0.0/8)");
+    assert_eq!(
+        reason("10.0.0.0/8", "10.0.0.5"),
+        "eth0 10.0.0.5/24: kept (device, by its name; matches 10.0.0.0/8)"
+    );
 }
 
 #[test]
@@ -137,7 +149,10 @@ fn a_caret_excludes() {
     assert_eq!(kept("eth*,^10.0.0.0/16"), ["10.1.0.5", "192.168.7.1"]);
     assert_eq!(kept("^eth*,ib*"), ["172.17.0.1"]);
     assert_eq!(kept("^eth*,ib*,docker*"), ["127.0.0.1", "::1"]);
-    assert_eq!(reason("^eth1", "10.1.0.5"), "eth1 10.1.0.5/24: dropped (excluded by ^eth1)");
+    assert_eq!(
+        reason("^eth1", "10.1.0.5"),
+        "eth1 10.1.0.5/24: dropped (device, by its name; excluded by ^eth1)"
+    );
 }
 
 #[test]
@@ -154,7 +169,10 @@ fn mistakes_are_explained() {
     }
     let text = select(host(), "eth7").unwrap_err().to_string();
     assert!(text.contains("\"eth7\" matches no usable interface; the host has"), "{text}");
-    assert!(text.contains("eth0 10.0.0.5/24: dropped (not selected)"), "{text}");
+    assert!(
+        text.contains("eth0 10.0.0.5/24: dropped (device, by its name; not selected)"),
+        "{text}"
+    );
     assert!(select(host(), "eth9").is_err(), "down is down, even by name");
 }
 
@@ -322,6 +340,93 @@ fn names_classify_interfaces_without_kernel_facts() {
         (InterfaceClass::Cable, InterfaceClass::Cable)
     );
     assert_eq!(iface("lo", "127.0.0.1/8").class(), InterfaceClass::Loopback);
+}
+
+/// Builds the facts of an interface of this kind over others. A kind of "" stands for none.
+fn facts(kind: &str, hardware: u16, lower: &[(&str, &InterfaceFacts)]) -> InterfaceFacts {
+    let lower = lower.iter().map(|(name, facts)| ((*name).to_owned(), (*facts).clone())).collect();
+    let kind = (!kind.is_empty()).then(|| kind.to_owned());
+    InterfaceFacts { kind, hardware, lower, ..InterfaceFacts::default() }
+}
+
+/// The names are those that programs choose, and the facts are as Linux reports them.
+#[test]
+fn every_kind_of_interface_has_a_class_and_a_description() {
+    use InterfaceClass::{Cable, Device, Isolated, Tunnel};
+    let card = InterfaceFacts { device: true, ..facts("", 1, &[]) };
+    let (ib, veth) =
+        (InterfaceFacts { device: true, ..facts("ipoib", 32, &[]) }, facts("veth", 1, &[]));
+    let within = InterfaceFacts { peer_here: true, ..veth.clone() };
+    let tunnel = |kind: &str| InterfaceFacts { point_to_point: true, ..facts(kind, 65_534, &[]) };
+    let bridge = |ports: &[(&str, &InterfaceFacts)]| facts("bridge", 1, ports);
+    let bond = facts("bond", 1, &[("eth0", &card), ("eth1", &card)]);
+    let over = |kind: &str, name: &str, lower: &InterfaceFacts| facts(kind, 1, &[(name, lower)]);
+    let uplink = bridge(&[("veth1", &veth), ("eth0", &card)]);
+    let many: Vec<String> = (0..6).map(|port| format!("eth{port}")).collect();
+    let many: Vec<_> = many.iter().map(|name| (name.as_str(), &card)).collect();
+    for (name, facts, class, description) in [
+        ("eno1", card.clone(), Device, "device"),
+        ("eno1", InterfaceFacts::default(), Device, "device, by its name"),
+        ("ib0", ib.clone(), Device, "InfiniBand device"),
+        ("ib0.8001", facts("ipoib", 32, &[("ib0", &ib)]), Device, "InfiniBand partition over ib0"),
+        ("bond0", bond.clone(), Device, "bond over eth0, eth1"),
+        ("bond1", facts("bond", 1, &many), Device, "bond over eth0, eth1, eth2, eth3 and 2 more"),
+        ("bond2", facts("bond", 1, &[]), Isolated, "bond without ports"),
+        ("bond0.7", over("vlan", "bond0", &bond), Device, "VLAN over bond0"),
+        ("macvlan0", over("macvlan", "eth0", &card), Device, "macvlan over eth0"),
+        ("br0", uplink.clone(), Device, "bridge over eth0"),
+        // A VPN's VLAN, and a container's interfaces over those of its host.
+        ("tun0.5", over("vlan", "tun0", &tunnel("tun")), Tunnel, "VLAN over tun0"),
+        ("eth0", facts("macvlan", 1, &[]), Cable, "macvlan over another namespace's interface"),
+        ("eth0", facts("vlan", 1, &[]), Cable, "VLAN over another namespace's interface"),
+        ("eth0", veth.clone(), Cable, "cable to another namespace (veth)"),
+        ("vethab12", InterfaceFacts::default(), Cable, "cable to another namespace, by its name"),
+        ("eth0.5", over("vlan", "eth0", &veth), Cable, "VLAN over eth0"),
+        ("cilium_host", within.clone(), Isolated, "virtual: cable within this host"),
+        (
+            "to-br0",
+            InterfaceFacts { lower: vec![("br0".into(), uplink)], ..within },
+            Device,
+            "veth over br0",
+        ),
+        ("br-3b50", bridge(&[("veth1", &veth)]), Isolated, "bridge of containers"),
+        ("docker0", bridge(&[]), Isolated, "bridge of containers"),
+        ("cni0", bridge(&[("veth1", &veth)]), Isolated, "bridge of containers"),
+        ("podman0", bridge(&[("veth1", &veth)]), Isolated, "bridge of containers"),
+        (
+            "virbr0",
+            bridge(&[("vnet0", &facts("tun", 1, &[]))]),
+            Isolated,
+            "bridge of virtual machines",
+        ),
+        ("lan", bridge(&[("veth1", &veth)]), Isolated, "bridge without a device"),
+        ("podman1", InterfaceFacts::default(), Isolated, "bridge of containers"),
+        ("vmnet8", facts("", 1, &[]), Isolated, "virtual, by its name"),
+        ("kube-ipvs0", facts("dummy", 1, &[]), Isolated, "virtual: dummy"),
+        ("br-ex", facts("openvswitch", 1, &[]), Isolated, "virtual: Open vSwitch"),
+        ("wg0", facts("wireguard", 65_534, &[]), Tunnel, "virtual: WireGuard"),
+        ("tailscale0", tunnel("tun"), Tunnel, "virtual: TUN"),
+        ("tun0", tunnel("tun"), Tunnel, "virtual: TUN"),
+        ("tap0", facts("tun", 1, &[]), Tunnel, "virtual: TAP"),
+        ("vnet0", facts("tun", 1, &[]), Tunnel, "virtual: TAP"),
+        ("flannel.1", over("vxlan", "eth0", &card), Tunnel, "virtual: VXLAN"),
+        ("vxlan.calico", over("vxlan", "eth0", &card), Tunnel, "virtual: VXLAN"),
+        ("cilium_vxlan", facts("vxlan", 1, &[]), Tunnel, "virtual: VXLAN"),
+        (
+            "ppp0",
+            InterfaceFacts { point_to_point: true, ..facts("", 512, &[]) },
+            Tunnel,
+            "point-to-point link",
+        ),
+        ("gre1", facts("", 778, &[]), Tunnel, "virtual: tunnel"),
+        ("wg1", InterfaceFacts::default(), Tunnel, "virtual: tunnel, by its name"),
+        // The kernel's facts count more than a misleading name.
+        ("docker9", card.clone(), Device, "device"),
+        ("eth9", facts("wireguard", 65_534, &[]), Tunnel, "virtual: WireGuard"),
+    ] {
+        let iface = Iface { facts, ..iface(name, "10.0.0.1/24") };
+        assert_eq!((iface.class(), iface.description().as_str()), (class, description), "{name}");
+    }
 }
 
 /// The interface below one in a container is outside the container.

@@ -16,6 +16,7 @@ use crate::{
 };
 
 mod addr;
+mod arrival;
 mod cmsg;
 mod errq;
 mod path;
@@ -25,6 +26,7 @@ mod sock;
 mod tests;
 mod tx;
 
+pub use arrival::ArrivalSocket;
 use errq::ErrorQueue;
 use path::PathSocket;
 use rx::UdpReceiver;
