@@ -10,13 +10,15 @@ use squall_net::iface::{self, Iface};
 
 use super::environment::variable;
 use super::finding::{Finding, Level};
+use super::interface::{self, Selection};
 use super::probe::Choice;
-use super::{firewall, host, interface, launchers, library, peers, probe};
+use super::{firewall, host, launchers, library, peers, probe};
 
 /// Say why jobs do not start, do not reach each other, or will be slow.
 ///
-/// Looks at what a job started from here would have: variables, libfabric, interface, kernel, firewall, MPIs. With PEERs
-/// it sends packets to them, and they answer if `squall doctor --answer` runs there. Exit status 1 where there is a fault.
+/// Looks at what a job started from here would have: variables, libfabric, the rank of each interface, kernel, firewall,
+/// MPIs. With PEERs it looks up the routes to them and sends them packets, which they answer if `squall doctor --answer`
+/// runs there. Exit status: 0 without a fault, 1 with one, 2 for a wrong command line.
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
     /// Other hosts of the job: HOST or HOST:PORT.
@@ -38,10 +40,15 @@ impl DoctorArgs {
     }
 }
 
-/// Prints a heading and the findings below it.
-fn section(title: &str, findings: &[Finding]) -> io::Result<()> {
-    let mut out = io::stdout();
+/// Writes a heading, the lines of a table and the findings below it.
+pub(super) fn write_section(
+    out: &mut impl io::Write,
+    title: &str,
+    table: &[String],
+    findings: &[Finding],
+) -> io::Result<()> {
     writeln!(out, "{title}")?;
+    table.iter().try_for_each(|line| writeln!(out, "  {line}"))?;
     findings.iter().try_for_each(|finding| writeln!(out, "  {finding}"))
 }
 
@@ -50,18 +57,25 @@ fn section(title: &str, findings: &[Finding]) -> io::Result<()> {
 /// # Errors
 /// Standard output or a socket cannot be used.
 pub(crate) fn run(args: &DoctorArgs, stop: &Arc<AtomicBool>) -> io::Result<bool> {
-    let (chosen, interfaces) = interface::choose(&variable("FI_SQUALL_IFACE").unwrap_or_default());
+    let Selection { chosen, table, findings: interfaces } =
+        interface::choose(&variable("FI_SQUALL_IFACE").unwrap_or_default());
     if args.answer {
-        return answer(chosen, args.port, stop);
+        return match &chosen {
+            Some(chosen) => answer(chosen, args.port, stop),
+            None => {
+                write_section(&mut io::stdout(), "interface", &table, &interfaces).map(|()| false)
+            }
+        };
     }
     let mut all = Vec::new();
-    let mut show = |title: &str, findings: Vec<Finding>| -> io::Result<()> {
-        section(title, &findings)?;
+    let mut show_table = |title: &str, table: &[String], findings: Vec<Finding>| {
+        write_section(&mut io::stdout(), title, table, &findings)?;
         all.extend(findings);
-        Ok(())
+        Ok::<(), io::Error>(())
     };
-    show("library", library::check())?;
-    show("interface", interfaces)?;
+    show_table("library", &[], library::check())?;
+    show_table("interface", &table, interfaces)?;
+    let mut show = |title: &str, findings| show_table(title, &[], findings);
     if let Some(chosen) = &chosen {
         look_around(chosen, &args.peers, &mut show)?;
     }
@@ -69,8 +83,24 @@ pub(crate) fn run(args: &DoctorArgs, stop: &Arc<AtomicBool>) -> io::Result<bool>
     show("launchers", launchers::check())?;
     let count = |level| all.iter().filter(|finding| finding.level == level).count();
     let (faults, notes) = (count(Level::Fault), count(Level::Note));
-    writeln!(io::stdout(), "{faults} faults, {notes} notes")?;
+    writeln!(io::stdout(), "{}", summarize(faults, notes))?;
     Ok(faults == 0)
+}
+
+/// Returns the last line of the output.
+pub(super) fn summarize(faults: usize, notes: usize) -> String {
+    let count = |number: usize, noun: &str| match number {
+        0 => format!("no {noun}s"),
+        1 => format!("1 {noun}"),
+        _ => format!("{number} {noun}s"),
+    };
+    let consequence = match faults {
+        0 => "jobs can start",
+        _ => {
+            "jobs will fail or be slow; follow the lines after -> at each FAULT, and run this again"
+        }
+    };
+    format!("{}, {}: {consequence}", count(faults, "fault"), count(notes, "note"))
 }
 
 /// Checks the kernel features that an endpoint on the chosen interface gets, and the peers that it
@@ -83,11 +113,9 @@ fn look_around(
     let (mut port, report) = match host::port(chosen) {
         Ok(opened) => opened,
         Err(error) => {
-            let cure = "set FI_SQUALL_IFACE to another interface";
-            return show(
-                "kernel",
-                vec![Finding::fault(format!("no socket at {chosen}: {error}"), cure)],
-            );
+            let what = format!("no endpoint can open at {chosen}: {error}");
+            let cure = "choose another interface: export FI_SQUALL_IFACE=NAME";
+            return show("kernel", vec![Finding::fault(what, cure)]);
         }
     };
     show("kernel", host::judge(&report))?;
@@ -108,16 +136,21 @@ fn look_around(
 
 /// Answers questions at every address of this host until interrupted. The answer names the address
 /// at which endpoints will be.
-fn answer(chosen: Option<Iface>, port: u16, stop: &AtomicBool) -> io::Result<bool> {
-    let chosen = chosen.ok_or_else(|| io::Error::other("there is no interface to answer on"))?;
+fn answer(chosen: &Iface, port: u16, stop: &AtomicBool) -> io::Result<bool> {
     let every = match chosen.addr {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
-    let (mut opened, report) = host::open(SocketAddr::new(every, port), chosen.index)?;
+    let (mut opened, report) =
+        host::open(SocketAddr::new(every, port), chosen.index).map_err(|error| {
+            let why = format!(
+                "cannot answer at UDP port {port}: {error}; choose another by --port, and ask HOST:PORT"
+            );
+            io::Error::new(error.kind(), why)
+        })?;
     let port = report.local.port();
     writeln!(io::stdout(), "answering at UDP port {port}; endpoints will be on {chosen}")?;
-    let choice = Choice::of(&chosen);
+    let choice = Choice::of(chosen);
     let answered = probe::answer(&mut opened, &choice, || stop.load(Ordering::Relaxed));
     writeln!(io::stdout(), "{answered} answered")?;
     Ok(true)

@@ -35,24 +35,28 @@ pub(super) fn judge(report: &OpenReport) -> Vec<Finding> {
         (
             &report.gso,
             "trains of packets out (GSO)",
-            "messages cost a system call a packet: a newer kernel has it",
+            "use Linux 4.18 or newer; without it each packet sent costs a system call",
         ),
         (
             &report.gro,
             "trains of packets in (GRO)",
-            "messages cost more to receive: a newer kernel has it",
+            "use Linux 5.0 or newer; without it each packet received costs more time",
         ),
         (
             &report.tos,
             "marks of received packets (ECN)",
-            "congestion is learnt of by delay and loss alone",
+            "allow the socket option IP_RECVTOS; without marks, delay and loss alone show congestion",
         ),
         (
             &report.df,
             "packets that routers must not cut (DF)",
-            "a path that is too narrow is found by loss",
+            "set FI_SQUALL_MTU if a path has a smaller MTU than the interface; without DF, loss alone shows it",
         ),
-        (&report.errors, "ICMP errors", "a peer that is not there is found by waiting"),
+        (
+            &report.errors,
+            "ICMP errors",
+            "allow the socket option IP_RECVERR; without it a timeout alone shows that a peer is gone",
+        ),
     ];
     for (feature, what, without) in features {
         findings.push(match feature {
@@ -65,11 +69,14 @@ pub(super) fn judge(report: &OpenReport) -> Vec<Finding> {
         ("send", report.sndbuf, SEND_BUFFER, "wmem_max"),
     ];
     for (which, got, wanted, limit) in buffers {
-        let got_of = format!("{which} buffer of {} KiB, {} asked for", got >> 10, wanted >> 10);
+        let buffer = format!("{which} buffer of {} KiB", got >> 10);
         findings.push(if got < wanted {
-            Finding::note(got_of, format!("sysctl -w net.core.{limit}={wanted}"))
+            Finding::note(
+                format!("{buffer} instead of {}: net.core.{limit} limits it", wanted >> 10),
+                format!("sysctl -w net.core.{limit}={wanted}"),
+            )
         } else {
-            Finding::well(got_of)
+            Finding::well(buffer)
         });
     }
     findings

@@ -1,68 +1,126 @@
 //! Finds the interface that endpoints will use, and the reason.
 
-use squall_net::iface::{self, Candidate, Iface, SelectError};
+use squall_net::iface::{
+    self, Candidate, Iface, InterfaceClass, SelectError, UnaddressedInterface,
+};
 
 use super::finding::Finding;
+use super::ranking::{self, speed};
 
-/// Chooses an interface as endpoints do from FI_SQUALL_IFACE, and returns it with the findings
-/// about it.
-pub(super) fn choose(expression: &str) -> (Option<Iface>, Vec<Finding>) {
+/// An interface is reported as faster than the chosen one if its speed is at least this multiple.
+const FASTER: u32 = 2;
+
+/// The interfaces of the host, and the choice among them.
+pub(super) struct Selection {
+    pub(super) chosen: Option<Iface>,
+    /// The lines of the table of all interfaces; empty if they cannot be listed.
+    pub(super) table: Vec<String>,
+    pub(super) findings: Vec<Finding>,
+}
+
+/// Chooses an interface as endpoints do from FI_SQUALL_IFACE.
+pub(super) fn choose(expression: &str) -> Selection {
     match iface::list() {
-        Ok(all) => judge(iface::select(all, expression), expression),
+        Ok(all) => {
+            // Without this list, the table lacks interfaces that no endpoint can use.
+            let unaddressed = iface::list_unaddressed().unwrap_or_default();
+            judge(iface::select(all, expression), &unaddressed, expression)
+        }
         Err(error) => {
-            let cure = "is /proc mounted, and are there descriptors left (ulimit -n)?";
-            (None, vec![Finding::fault(format!("the interfaces cannot be listed: {error}"), cure)])
+            let what = format!("no endpoint can open: the interfaces cannot be listed: {error}");
+            let cure = "allow this process netlink sockets and more descriptors (ulimit -n)";
+            Selection { chosen: None, table: vec![], findings: vec![Finding::fault(what, cure)] }
         }
     }
 }
 
+/// Judges the selection by `expression`, which is empty without FI_SQUALL_IFACE.
 pub(super) fn judge(
     selected: Result<Vec<Candidate>, SelectError>,
+    unaddressed: &[UnaddressedInterface],
     expression: &str,
-) -> (Option<Iface>, Vec<Finding>) {
+) -> Selection {
     let candidates = match selected {
         Ok(candidates) => candidates,
-        Err(error) => {
-            let cure = "set FI_SQUALL_IFACE to an interface of these, or leave it out";
-            return (
-                None,
-                vec![Finding::fault(format!("FI_SQUALL_IFACE={expression}: {error}"), cure)],
+        Err(SelectError::NothingMatches { candidates, .. }) => {
+            let what = format!(
+                "no endpoint can open: FI_SQUALL_IFACE={expression} matches no usable interface"
             );
+            let cure = "set FI_SQUALL_IFACE to a name or network of an interface above that is up, or unset it";
+            let table = ranking::table(&candidates, unaddressed);
+            return Selection { chosen: None, table, findings: vec![Finding::fault(what, cure)] };
+        }
+        Err(error @ SelectError::BadTerm { .. }) => {
+            let what = format!("no endpoint can open: FI_SQUALL_IFACE={expression}: {error}");
+            let cure = "correct FI_SQUALL_IFACE, or unset it";
+            let findings = vec![Finding::fault(what, cure)];
+            return Selection { chosen: None, table: Vec::new(), findings };
         }
     };
-    let chosen = candidates.iter().find(|candidate| candidate.kept);
-    let mut findings = vec![match chosen {
-        None => {
-            Finding::fault("no interface is up that endpoints could be on", "ip link set NAME up")
-        }
-        Some(Candidate { iface, reason, .. }) if iface.loopback => Finding::note(
-            format!("endpoints will be on {iface} ({reason}): this host alone can reach them"),
-            "set FI_SQUALL_IFACE to the interface that leads to the other hosts, when it is up",
-        ),
-        Some(Candidate { iface, reason, .. }) if iface.class().is_doubtful() => Finding::note(
-            format!(
-                "endpoints will be on {iface} ({reason}), which is {}: other hosts may not reach them there",
-                iface.class().words()
-            ),
-            "set FI_SQUALL_IFACE to the network that all hosts of the job share, such as 10.1.0.0/16",
-        ),
-        Some(Candidate { iface, reason, .. }) => Finding::well(format!(
-            "endpoints will be on {iface} ({reason}); MTU {}, {}",
-            iface.mtu,
-            iface
-                .speed_mbps
-                .map_or_else(|| "speed not known".to_owned(), |mbps| format!("{mbps} Mb/s"))
-        )),
-    }];
-    if let Some(Candidate { iface, .. }) = chosen
-        && !iface.running
-    {
-        findings.push(Finding::fault(
-            format!("{} has no carrier", iface.name),
-            "look at the cable and the switch, or set FI_SQUALL_IFACE to another interface",
-        ));
+    let table = ranking::table(&candidates, unaddressed);
+    let Some(chosen) = candidates.iter().find(|candidate| candidate.kept) else {
+        let what = "no endpoint can open: no interface is up with an IP address";
+        let cure = "ip link set NAME up && ip address add ADDRESS/BITS dev NAME";
+        return Selection { chosen: None, table, findings: vec![Finding::fault(what, cure)] };
+    };
+    let mut findings = vec![judge_chosen(chosen, expression)];
+    findings.extend(judge_carrier(&chosen.iface));
+    if expression.is_empty() {
+        findings.extend(report_faster(&chosen.iface, &candidates));
     }
-    let others = candidates.iter().filter(|candidate| Some(*candidate) != chosen);
-    findings.extend(others.map(|other| Finding::well(format!("not chosen: {other}"))));
-    (chosen.map(|candidate| candidate.iface.clone()), findings)
+    Selection { chosen: Some(chosen.iface.clone()), table, findings }
+}
+
+/// Returns the finding that names the chosen interface.
+fn judge_chosen(chosen: &Candidate, expression: &str) -> Finding {
+    let Candidate { iface, reason, .. } = chosen;
+    let what = format!("endpoints will be on {iface}: {reason}");
+    match iface.class() {
+        InterfaceClass::Loopback => Finding::note(
+            format!("{what}; only this host can reach them there"),
+            "take up the interface that leads to the other hosts, or name it: export FI_SQUALL_IFACE=NAME",
+        ),
+        class if class.is_doubtful() => Finding::note(
+            format!("{what}; other hosts may not reach them there"),
+            "name the network that all hosts of the job share: export FI_SQUALL_IFACE=NAME, or a network such as 10.1.0.0/16",
+        ),
+        _ if expression.is_empty() => {
+            Finding::well(format!("{what}; FI_SQUALL_IFACE=NAME chooses another"))
+        }
+        _ => Finding::well(what),
+    }
+}
+
+fn judge_carrier(chosen: &Iface) -> Option<Finding> {
+    let what = format!("packets of {} go nowhere: the kernel reports no carrier", chosen.name);
+    let cure = "check its cable and its switch, or choose another: export FI_SQUALL_IFACE=NAME";
+    (!chosen.running).then(|| Finding::fault(what, cure))
+}
+
+/// Reports the fastest other interface that endpoints could use, if it is much faster than the
+/// chosen one, which comes first for its default route. On clusters the default route often belongs
+/// to the management network.
+fn report_faster(chosen: &Iface, candidates: &[Candidate]) -> Option<Finding> {
+    let own = chosen.speed_mbps.filter(|_| chosen.default_route.is_some())?;
+    // Of equally fast interfaces, `max_by_key` returns the last one.
+    let others = candidates.iter().rev().filter(|other| other.kept && other.iface.running);
+    let fastest = others.max_by_key(|other| other.iface.speed_mbps)?;
+    let iface = &fastest.iface;
+    let mbps = iface.speed_mbps.filter(|mbps| *mbps / FASTER >= own)?;
+    Some(Finding::note(
+        format!(
+            "{} is faster than {}: it has {}, and {} has the default route with {}",
+            iface.name,
+            chosen.name,
+            speed(mbps),
+            chosen.name,
+            speed(own)
+        ),
+        format!(
+            "export FI_SQUALL_IFACE={}   # at every rank, if all hosts of the job are on {}/{}",
+            iface.name,
+            iface.network(),
+            iface.prefix
+        ),
+    ))
 }

@@ -17,9 +17,10 @@ fn judge(text: &str, set: impl Fn(&str) -> Option<String>) -> Option<Finding> {
         .map(|(name, value)| format!("export {name}={value}"))
         .collect();
     Some(if missing.is_empty() {
-        Finding::well(format!("{} is told to use squall", launcher.name))
+        Finding::well(format!("{} is set to use squall", launcher.name))
     } else {
-        let what = format!("{} is not told to use squall by the environment", launcher.name);
+        let what =
+            format!("{} may not use squall: the environment lacks its variables", launcher.name);
         Finding::note(what, missing.join("\n"))
     })
 }
@@ -32,8 +33,8 @@ pub(super) fn check() -> Vec<Finding> {
     }
     if findings.is_empty() {
         findings.push(Finding::note(
-            "no mpiexec of MPICH, Intel MPI or Open MPI is in PATH",
-            "jobs are started by something else? README lists what each MPI needs",
+            "no MPI can be checked: no mpiexec of MPICH, Intel MPI or Open MPI is in PATH",
+            "if another program starts jobs, give them the variables that README lists for their MPI",
         ));
     }
     findings

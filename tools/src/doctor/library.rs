@@ -20,7 +20,7 @@ pub(super) fn check() -> Vec<Finding> {
     findings.push(match fi_info(&["-p", "squall"]) {
         Some(output) => asked(&output),
         None => Finding::note(
-            "fi_info is not here, or does not end, so libfabric cannot be asked",
+            "libfabric cannot be asked: fi_info is not in PATH, or does not end",
             "apt install libfabric-bin, or dnf install libfabric",
         ),
     });
@@ -30,7 +30,7 @@ pub(super) fn check() -> Vec<Finding> {
 fn load_path(path: Option<&str>) -> Finding {
     let Some(path) = path else {
         return Finding::note(
-            "FI_PROVIDER_PATH is not set: libfabric looks where it was installed",
+            "FI_PROVIDER_PATH is not set: libfabric searches its own directory alone",
             format!("export FI_PROVIDER_PATH=DIRECTORY   # that holds {OBJECT} alone"),
         );
     };
@@ -38,7 +38,7 @@ fn load_path(path: Option<&str>) -> Finding {
     match found {
         Some(folder) => Finding::well(format!("{OBJECT} is in {folder}")),
         None => Finding::fault(
-            format!("{OBJECT} is not in FI_PROVIDER_PATH={path}"),
+            format!("libfabric will not find {OBJECT}: it is not in FI_PROVIDER_PATH={path}"),
             format!("build it (ci/build) and name the directory that holds {OBJECT} alone"),
         ),
     }
@@ -50,7 +50,7 @@ fn chosen(provider: Option<&str>) -> Option<Finding> {
     let excluded = provider.starts_with('^') && names;
     (!names || excluded).then(|| {
         Finding::fault(
-            format!("FI_PROVIDER={provider} leaves squall out"),
+            format!("libfabric will not offer squall: FI_PROVIDER={provider} leaves it out"),
             "export FI_PROVIDER=squall",
         )
     })
@@ -81,7 +81,7 @@ fn asked(output: &Output) -> Finding {
     let version = version.as_deref().and_then(|text| {
         text.lines().find_map(|line| line.strip_prefix("libfabric: ")).map(str::to_owned)
     });
-    let version = version.unwrap_or_else(|| "of a version that it does not say".to_owned());
+    let version = version.unwrap_or_else(|| "of unknown version".to_owned());
     if output.status.success() && said.contains("provider: squall") {
         return Finding::well(format!(
             "libfabric {version} offers squall (an MPI may bring its own libfabric)"
@@ -89,10 +89,10 @@ fn asked(output: &Output) -> Finding {
     }
     let warnings = String::from_utf8_lossy(&output.stderr);
     let last =
-        warnings.lines().rfind(|line| line.contains("squall")).unwrap_or("it says nothing of it");
+        warnings.lines().rfind(|line| line.contains("squall")).unwrap_or("it prints no reason");
     Finding::fault(
         format!("libfabric {version} does not offer squall: {}", last.trim()),
-        "FI_LOG_LEVEL=info fi_info -p squall says more",
+        "run FI_LOG_LEVEL=info fi_info -p squall, which prints every step",
     )
 }
 

@@ -2,19 +2,23 @@
 //! other, or be slow.
 //!
 //! A check is a function that returns [`finding::Finding`]s: what it saw, whether that is good, and
-//! the remedy if it is not. [`library`] asks libfabric, [`interface`] chooses as endpoints do,
-//! [`host`] opens a port as they do, [`peers`] sends packets that the other end answers,
-//! [`firewall`] and [`launchers`] print the settings that are needed.
+//! the remedy if it is not. [`library`] asks libfabric, [`interface`] chooses as endpoints do
+//! and [`ranking`] prints all interfaces, [`host`] opens a port as endpoints do, [`peers`] sends
+//! packets that the other end answers, [`firewall`] and [`launchers`] print the settings that are
+//! needed.
 
 pub(crate) mod command;
 pub(crate) mod environment;
 mod finding;
 mod firewall;
 mod host;
+#[cfg(test)]
+mod hosts;
 mod interface;
 mod launchers;
 mod library;
 mod peers;
 mod probe;
+mod ranking;
 #[cfg(test)]
 mod tests;

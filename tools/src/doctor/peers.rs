@@ -1,9 +1,9 @@
 //! Checks whether the other hosts can be reached, by which route, and with which packet lengths.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 
-use squall_net::iface::Iface;
+use squall_net::iface::{Iface, Route};
 use squall_net::{NetError, UdpPort, UnreachableReason};
 
 use super::finding::Finding;
@@ -20,57 +20,83 @@ pub(super) fn resolve(text: &str, v6: bool) -> Result<SocketAddr, Finding> {
         Ok(found) => Ok(found),
         Err(_) => (text.trim_matches(['[', ']']), PORT).to_socket_addrs(),
     };
-    let cure = "give an address or a name of it, with :PORT if it is not 4793";
+    let cure =
+        "give an address or a name that DNS or /etc/hosts knows, with :PORT if it is not 4793";
     match found {
-        Err(error) => Err(Finding::fault(format!("{text}: {error}"), cure)),
+        Err(error) => {
+            Err(Finding::fault(format!("{text} cannot be reached: it has no address: {error}"), cure))
+        }
         Ok(mut found) => found.find(|address| address.is_ipv6() == v6).ok_or_else(|| {
             let kind = if v6 { "IPv6" } else { "IPv4" };
             Finding::fault(
-                format!("{text} has no {kind} address, and endpoints will be on one"),
-                "set FI_SQUALL_IFACE to an address of the kind that all hosts have",
+                format!("{text} cannot be reached: it has no {kind} address, and endpoints will be on one"),
+                "set FI_SQUALL_IFACE to a network of the address family that all hosts have",
             )
         }),
     }
 }
 
-/// Returns the source address that the system's routing uses for packets to a peer.
-fn leaves_by(peer: SocketAddr) -> io::Result<IpAddr> {
-    let any = if peer.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
-    let socket = UdpSocket::bind(any)?;
-    // Connecting a UDP socket sends no packet.
-    socket.connect(peer)?;
-    Ok(socket.local_addr()?.ip())
+/// Checks whether the kernel's route to a peer leaves by the interface that endpoints will use.
+pub(super) fn route(peer: SocketAddr, chosen: &Iface, all: &[Iface]) -> Finding {
+    let scope = match peer {
+        SocketAddr::V6(v6) => v6.scope_id(),
+        SocketAddr::V4(_) => 0,
+    };
+    let routes = Route::look_up(peer.ip(), None, scope)
+        .and_then(|route| Ok((Route::look_up(peer.ip(), Some(chosen.addr), scope)?, route)));
+    match routes {
+        Ok((own, route)) => judge_route(peer, &own, &route, chosen, all),
+        Err(error) => Finding::fault(
+            format!("packets from {} cannot leave for {peer}: {error}", chosen.addr),
+            format!(
+                "add a route to it, or take up the interface that leads there; `ip route get {} from {}` shows it",
+                peer.ip(),
+                chosen.addr
+            ),
+        ),
+    }
 }
 
-/// Checks whether the route to a peer leaves by the interface that endpoints will use.
-pub(super) fn route(peer: SocketAddr, chosen: &Iface, all: &[Iface]) -> Finding {
-    let by = match leaves_by(peer) {
-        Ok(by) => by,
-        Err(error) => {
-            return Finding::fault(
-                format!("no route to {peer}: {error}"),
-                "look at `ip route get`, and whether the interface that leads there is up",
-            );
-        }
-    };
-    let here = peer.ip() == by || all.iter().any(|iface| iface.addr == peer.ip());
-    if by == chosen.addr || here {
-        return Finding::well(format!("the way to {peer} leaves by {}", chosen.name));
+/// Judges the kernel's routes to a peer: `own` for packets from the address of `chosen`, which is
+/// that of endpoints, and `route` for packets from any address. Routing rules may tell them apart.
+pub(super) fn judge_route(
+    peer: SocketAddr,
+    own: &Route,
+    route: &Route,
+    chosen: &Iface,
+    all: &[Iface],
+) -> Finding {
+    if own.local {
+        return Finding::well(format!("{peer} is an address of this host"));
     }
-    let name = all.iter().find(|iface| iface.addr == by).map(|iface| iface.name.as_str());
-    let (name, cure) = match name {
-        Some(name) => {
-            (name, format!("export FI_SQUALL_IFACE={name}   # for every rank of this host"))
-        }
-        None => (
-            "another interface",
-            "set FI_SQUALL_IFACE to the interface that leads there".to_owned(),
-        ),
+    let name = |route: &Route| {
+        let leaves_by = all.iter().find(|iface| iface.index == route.index);
+        leaves_by.map_or("an interface without address", |iface| iface.name.as_str())
     };
+    let by = if own.index == chosen.index { route } else { own };
+    if by.index == chosen.index {
+        let gateway = own.gateway.map_or_else(String::new, |ip| format!(", router {ip}"));
+        let mtu = own.mtu.map_or_else(String::new, |mtu| format!(", path MTU {mtu}"));
+        let what = format!("the way to {peer} leaves by {}{gateway}{mtu}", chosen.name);
+        return Finding::well(what);
+    }
+    let cure = format!("export FI_SQUALL_IFACE={}   # for every rank of this host", name(by));
+    if own.index == chosen.index {
+        return Finding::note(
+            format!(
+                "the way to {peer} leaves by {} for programs in general, and by {} for endpoints: a routing rule for \
+                 {} decides",
+                name(by),
+                chosen.name,
+                chosen.addr
+            ),
+            format!("if the hosts of the job share the network of {}, {cure}", name(by)),
+        );
+    }
     Finding::fault(
         format!(
-            "the way to {peer} leaves by {name} ({by}), but endpoints will be on {chosen}, where peers may not \
-             reach them"
+            "the way to {peer} leaves by {}, but endpoints will be on {chosen}: peers may not reach them there",
+            name(by)
         ),
         cure,
     )
@@ -93,6 +119,7 @@ pub(super) fn reach(
     if let Some(theirs) = &answer.choice {
         findings.extend(agreement(peer, theirs, chosen, all));
     }
+    findings.extend(way_back(peer, chosen, all));
     findings.push(marks(peer, answer.ecn));
     findings.push(widest(port, peer, chosen.mtu));
     findings
@@ -146,6 +173,47 @@ pub(super) fn agreement(
     findings
 }
 
+/// Checks whether answers of a peer arrive by the interface that endpoints will use. Answers of this
+/// host itself arrive by loopback, whatever interface it is, and are not judged.
+fn way_back(peer: SocketAddr, chosen: &Iface, all: &[Iface]) -> Option<Finding> {
+    if all.iter().any(|iface| iface.addr == peer.ip()) && !chosen.loopback {
+        return None;
+    }
+    let arrival = probe::find_arrival(SocketAddr::new(chosen.addr, 0), chosen.index, peer);
+    Some(judge_arrival(peer, &arrival, chosen, all))
+}
+
+/// Judges the interface by which an answer of a peer arrived.
+pub(super) fn judge_arrival(
+    peer: SocketAddr,
+    arrival: &io::Result<u32>,
+    chosen: &Iface,
+    all: &[Iface],
+) -> Finding {
+    let index = match arrival {
+        Ok(index) => *index,
+        Err(error) => {
+            let what = format!("the interface by which {peer} answers is not known: {error}");
+            return Finding::note(what, "run this again; packets may have been lost");
+        }
+    };
+    if index == chosen.index {
+        return Finding::well(format!("answers of {peer} arrive by {}", chosen.name));
+    }
+    let name = all.iter().find(|iface| iface.index == index).map(|iface| iface.name.as_str());
+    let name = name.unwrap_or("an interface without address");
+    Finding::note(
+        format!(
+            "answers of {peer} arrive by {name}, not by {}: the kernel answers ARP for {} on both, or a router chooses",
+            chosen.name, chosen.addr
+        ),
+        format!(
+            "sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2\n\
+             or, if the network of {name} is meant: export FI_SQUALL_IFACE={name}"
+        ),
+    )
+}
+
 fn unreached(peer: SocketAddr, errors: &[NetError]) -> Finding {
     let said = errors.first().map(ToString::to_string);
     let nobody = errors
@@ -153,7 +221,7 @@ fn unreached(peer: SocketAddr, errors: &[NetError]) -> Finding {
         .any(|error| matches!(error, NetError::Unreachable { kind: UnreachableReason::Port, .. }));
     if nobody {
         return Finding::note(
-            format!("{peer} can be reached, and nobody listens there"),
+            format!("{peer} can be reached, but was not asked: nobody listens there"),
             "run `squall doctor --answer` there, and this again",
         );
     }
@@ -173,12 +241,14 @@ fn unreached(peer: SocketAddr, errors: &[NetError]) -> Finding {
 fn marks(peer: SocketAddr, ecn: u8) -> Finding {
     match ecn {
         0 => Finding::note(
-            format!("the way to {peer} wipes out ECN"),
-            "congestion is learnt of by delay and loss alone; tell the network to leave the ECN field as it is",
+            format!(
+                "the way to {peer} clears the ECN field of packets: switches cannot mark congestion"
+            ),
+            "let routers and tunnels keep the ECN field; until then, delay and loss alone show congestion",
         ),
         3 => Finding::note(
-            format!("the way to {peer} is congested now: it marked a lone packet"),
-            "wait",
+            format!("the way to {peer} is congested now: a switch marked a single packet"),
+            "wait until other traffic ends, or look for its source (`squall top` on each host)",
         ),
         _ => Finding::well(format!("ECN survives on the way to {peer}")),
     }
@@ -198,17 +268,19 @@ fn widest(port: &mut UdpPort, peer: SocketAddr, own: u32) -> Finding {
             }
             return Finding::note(
                 format!(
-                    "packets of MTU {mtu} reach {peer}, those of {own}, which the interface has, do not"
+                    "packets of MTU {mtu} reach {peer}, but not those of the interface's MTU, {own}: the way is narrower"
                 ),
                 format!(
-                    "squall finds that out by itself, after the first losses; FI_SQUALL_MTU={len} spares them, or give \
-                     the switches and hosts on the way the same MTU"
+                    "set FI_SQUALL_MTU={len} at every rank, or one MTU on the switches and hosts of the way; otherwise \
+                     squall finds the path MTU by itself, after some losses"
                 ),
             );
         }
     }
     Finding::fault(
-        format!("packets longer than {SHORTEST} bytes do not reach {peer}"),
-        "something on the way drops them: look at tunnels and firewalls",
+        format!(
+            "packets longer than {SHORTEST} bytes do not reach {peer}: something on the way drops them"
+        ),
+        "look at tunnels and firewalls, and at the MTU of each interface on the way",
     )
 }

@@ -5,12 +5,13 @@
 //! endpoints of the answering host will use. The answer is no longer than the shortest question, so
 //! that the port cannot be used to amplify traffic.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use squall_base::{Batch, Time, TrafficClass};
 use squall_net::iface::Iface;
-use squall_net::{Burst, NetError, Port as _, UdpPort};
+use squall_net::{ArrivalSocket, Burst, NetError, Port as _, UdpPort};
 
 const ASK: &[u8; 8] = b"sqldoc?\0";
 const ANSWER: &[u8; 8] = b"sqldoc!\0";
@@ -120,6 +121,14 @@ fn pause(since: Instant) {
     }
 }
 
+/// Builds a question of `len` bytes.
+fn question(id: u32, len: usize) -> Vec<u8> {
+    let mut question = vec![0; len.max(SHORTEST)];
+    question[..8].copy_from_slice(ASK);
+    question[8..12].copy_from_slice(&id.to_le_bytes());
+    question
+}
+
 /// Sends a question of `len` bytes, up to three times. Returns the answer, or the errors that the
 /// network reported.
 pub(super) fn ask(
@@ -129,11 +138,8 @@ pub(super) fn ask(
 ) -> Result<Answer, Vec<NetError>> {
     let mut errors = Vec::new();
     for id in 0..3u32 {
-        let mut question = vec![0; len.max(SHORTEST)];
-        question[..8].copy_from_slice(ASK);
-        question[8..12].copy_from_slice(&id.to_le_bytes());
         let asked = now();
-        send(port, peer, &question);
+        send(port, peer, &question(id, len));
         while asked.elapsed() < PATIENCE {
             pause(asked);
             let mut answer = None;
@@ -154,6 +160,35 @@ pub(super) fn ask(
         }
     }
     Err(errors)
+}
+
+/// Finds the kernel's index of the interface by which an answer of a peer arrives. `from` is the
+/// address of endpoints, and `scope` the interface of a link-local IPv6 address.
+///
+/// # Errors
+/// The error of a socket, or `TimedOut` if no answer to three questions arrives.
+pub(super) fn find_arrival(mut from: SocketAddr, scope: u32, peer: SocketAddr) -> io::Result<u32> {
+    if let SocketAddr::V6(v6) = &mut from
+        && v6.ip().is_unicast_link_local()
+    {
+        v6.set_scope_id(scope);
+    }
+    let socket = ArrivalSocket::open(from)?;
+    let mut answer = [0; SHORTEST];
+    for id in 0..3_u32 {
+        let asked = now();
+        socket.send_to(&question(id, SHORTEST), peer)?;
+        while asked.elapsed() < PATIENCE {
+            pause(asked);
+            match socket.receive(&mut answer) {
+                Ok((_, Some(index))) if answer.starts_with(ANSWER) => return Ok(index),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to three packets"))
 }
 
 /// Answers every question until `stop` returns true, and returns the number of answers. `choice` is

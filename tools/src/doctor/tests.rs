@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use squall_net::Port as _;
-use squall_net::iface::{Candidate, Iface, InterfaceFacts};
+use squall_net::iface::{Candidate, Iface, InterfaceFacts, Route};
 
 use super::finding::Level;
+use super::interface::Selection;
 use super::probe::Choice;
 use super::{firewall, host, interface, peers, probe};
 
@@ -42,7 +43,7 @@ fn who_answers_is_reached_with_whole_packets_and_their_ecn() {
     stop.store(true, Ordering::Relaxed);
     let answered = other.join().expect("no panic");
     assert!(found.iter().all(|finding| finding.level == Level::Well), "{found:?}");
-    assert!(found.len() == 3 && answered >= 2, "{found:?}");
+    assert!(found.len() == 4 && answered >= 3, "{found:?}");
     assert_eq!(host::judge(&report).len(), 7);
 }
 
@@ -56,29 +57,73 @@ fn where_nobody_listens_somebody_has_to() {
     assert!(finding.cure.as_deref().is_some_and(|cure| cure.contains("--answer")), "{finding}");
 }
 
-/// Tests an address of this host to which the route leaves by another interface than the chosen
-/// one.
 #[test]
 fn a_way_by_another_interface_is_a_fault() {
-    let elsewhere = Iface { name: "eth9".to_owned(), addr: [192, 0, 2, 1].into(), ..loopback() };
-    let peer = SocketAddr::from(([127, 0, 0, 9], 4793));
-    let found = peers::route(peer, &elsewhere, &[loopback(), elsewhere.clone()]);
+    let of = |index, name: &str, addr: [u8; 4]| Iface {
+        index,
+        name: name.to_owned(),
+        addr: addr.into(),
+        loopback: false,
+        ..loopback()
+    };
+    let (chosen, other) = (of(2, "eth0", [192, 0, 2, 1]), of(3, "eth1", [198, 51, 100, 1]));
+    let all = [loopback(), chosen.clone(), other];
+    let peer = SocketAddr::from(([203, 0, 113, 9], 4793));
+    let by = |index| Route { index, ..Route::default() };
+    let judge = |own: &Route, route: &Route| peers::judge_route(peer, own, route, &chosen, &all);
+    let cure = "export FI_SQUALL_IFACE=eth1 ";
+    let found = judge(&by(3), &by(3));
     assert_eq!(found.level, Level::Fault);
-    assert!(
-        found.cure.as_deref().is_some_and(|cure| cure.starts_with("export FI_SQUALL_IFACE=lo ")),
-        "{found}"
-    );
+    assert!(found.cure.as_deref().is_some_and(|text| text.starts_with(cure)), "{found}");
+    // A routing rule sends packets from this address elsewhere than others.
+    assert_eq!(judge(&by(3), &by(2)).level, Level::Fault);
+    let found = judge(&by(2), &by(3));
+    assert_eq!(found.level, Level::Note);
+    assert!(found.cure.as_deref().is_some_and(|text| text.contains(cure)), "{found}");
+    assert_eq!(judge(&by(9), &by(9)).level, Level::Fault, "an interface without address");
+    let narrow = Route { gateway: Some([192, 0, 2, 254].into()), mtu: Some(1400), ..by(2) };
+    let found = judge(&narrow, &narrow);
+    assert_eq!(found.level, Level::Well);
+    assert!(found.what.ends_with("by eth0, router 192.0.2.254, path MTU 1400"), "{found}");
+    let here = Route { local: true, ..by(1) };
+    assert_eq!(judge(&here, &here).level, Level::Well, "this host itself");
+}
+
+#[test]
+fn the_kernel_is_asked_for_the_way() {
+    let peer = SocketAddr::from(([127, 0, 0, 9], 4793));
     let found = peers::route(peer, &loopback(), &[loopback()]);
     assert_eq!(found.level, Level::Well, "{found}");
+    // The kernel refuses a source address that is not of this host.
+    let elsewhere = Iface { addr: [192, 0, 2, 77].into(), ..loopback() };
+    let found = peers::route(peer, &elsewhere, std::slice::from_ref(&elsewhere));
+    assert_eq!(found.level, Level::Fault, "{found}");
+}
+
+#[test]
+fn answers_by_another_interface_are_noted() {
+    let eth = Iface { index: 2, name: "eth0".to_owned(), loopback: false, ..loopback() };
+    let all = [loopback(), eth.clone()];
+    let peer = SocketAddr::from(([203, 0, 113, 9], 4793));
+    let judge = |arrival| peers::judge_arrival(peer, &arrival, &eth, &all);
+    assert_eq!(judge(Ok(2)).level, Level::Well);
+    let found = judge(Ok(1));
+    assert_eq!(found.level, Level::Note);
+    assert!(found.what.contains("arrive by lo, not by eth0"), "{found}");
+    assert_eq!(judge(Err(std::io::ErrorKind::TimedOut.into())).level, Level::Note);
 }
 
 #[test]
 fn what_cannot_be_chosen_is_a_fault_with_a_cure() {
-    let (chosen, findings) = interface::choose("no-such-interface");
-    assert!(chosen.is_none() && findings[0].level == Level::Fault && findings[0].cure.is_some());
-    let (chosen, findings) = interface::choose("lo");
+    for (expression, lines) in [("no-such-interface", true), ("10.0.0.0/99", false)] {
+        let Selection { chosen, table, findings } = interface::choose(expression);
+        assert!(chosen.is_none() && findings[0].level == Level::Fault, "{}", findings[0]);
+        assert!(findings[0].cure.is_some() && table.is_empty() != lines, "{table:?}");
+    }
+    let Selection { chosen, table, findings } = interface::choose("lo");
     assert_eq!(chosen.map(|iface| iface.name), Some("lo".to_owned()));
     assert_eq!(findings[0].level, Level::Note, "others cannot reach it: {}", findings[0]);
+    assert!(table[1].starts_with("lo ") && table[1].contains(" 1 "), "{table:?}");
 }
 
 /// Both hosts have a bridge as first interface, with the same address on every host, and a card as
@@ -100,7 +145,8 @@ fn a_chosen_bridge_is_noted_on_both_hosts() {
     for doubtful in [&bridge, &tunnel] {
         let reason = "matches it".to_owned();
         let candidate = Candidate { iface: doubtful.clone(), kept: true, reason };
-        let (chosen, found) = interface::judge(Ok(vec![candidate]), &doubtful.name);
+        let Selection { chosen, findings: found, .. } =
+            interface::judge(Ok(vec![candidate]), &[], &doubtful.name);
         assert_eq!(chosen.as_ref(), Some(doubtful));
         assert_eq!(found[0].level, Level::Note, "{}", found[0]);
         let cure = found[0].cure.as_deref();
