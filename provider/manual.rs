@@ -14,7 +14,9 @@ fn parameters() -> String {
         "# Parameters\n\n\
          Environment variables, or entries of libfabric's configuration; `fi_info -e` prints the same \
          list. Sizes take K, M and G, times ns, us, ms and s. A name that is none of these, and a \
-         value that cannot be had, is said on standard error. Made from `provider/param.rs`.\n\n\
+         value that cannot be had, is reported on standard error. Made from `provider/param.rs`; names of algorithms \
+         and scopes are from `cc/src/registry.rs` and `cc/src/registry/`, those of loss detectors from \
+         `reliability/src/detection.rs`.\n\n\
          | variable | default | meaning |\n|---|---|---|\n",
     );
     for spec in param::TABLE {
