@@ -5,6 +5,9 @@ use squall_cc::{NetworkProfile, PathSelector, Paths, PathsConfig, Sender, Sender
 
 const README: &str = include_str!("../README.md");
 
+/// The command that counts bytes and instructions, for the messages of failures.
+const MEASURE: &str = "`ci/run bench cc --readme` counts them and writes the row";
+
 /// Returns the rows of the table under the heading `title`, with trimmed cells.
 fn rows(title: &str) -> Vec<Vec<&'static str>> {
     let (_, section) = README.split_once(&format!("\n## {title}\n")).expect("a section");
@@ -20,10 +23,12 @@ fn check(title: &str, name: &str, bytes: usize) {
     assert_eq!(mine.len(), 1, "{name} has {} rows under {title}", mine.len());
     let row = mine[0];
     assert!(row.len() == 6 && row.iter().all(|cell| !cell.is_empty()), "{row:?}");
-    assert_eq!(row[4], bytes.to_string(), "bytes of {name}");
-    let (least, most) = row[5].split_once(" to ").expect("a range of instructions");
-    let (least, most): (u32, u32) = (least.parse().unwrap(), most.parse().unwrap());
-    assert!(least <= most, "{row:?}");
+    assert_eq!(row[4], bytes.to_string(), "bytes of {name}: {MEASURE}");
+    let range = row[5].split_once(" to ");
+    let range = range.and_then(|(least, most)| Some((least.parse().ok()?, most.parse().ok()?)));
+    let (least, most): (u32, u32) =
+        range.unwrap_or_else(|| panic!("{:?} instructions of {name}: {MEASURE}", row[5]));
+    assert!(0 < least && least <= most, "{least} to {most} instructions of {name}: {MEASURE}");
 }
 
 #[test]
