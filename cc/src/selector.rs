@@ -75,6 +75,12 @@ pub trait PathParameters: Tunable {
         false
     }
 
+    /// Returns whether all packets of a flow take one path for as long as the flow lives. Networks
+    /// that keep the packets of a message in order need such a selector.
+    fn is_single_path(&self) -> bool {
+        false
+    }
+
     /// Returns the preset name of these parameters, if they have one.
     fn preset(&self) -> Option<&'static str> {
         None

@@ -35,6 +35,10 @@ impl PathParameters for EcmpConfig {
     fn paths(&self) -> u16 {
         self.paths
     }
+
+    fn is_single_path(&self) -> bool {
+        true
+    }
 }
 
 /// One path for the life of the flow, drawn when it opens, as the hash of a flow's five-tuple does

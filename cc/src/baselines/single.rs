@@ -40,6 +40,10 @@ impl PathParameters for SingleConfig {
     fn paths(&self) -> u16 {
         self.paths
     }
+
+    fn is_single_path(&self) -> bool {
+        true
+    }
 }
 
 /// Selector that gives every flow one path index: all packets between two hosts take one route, as

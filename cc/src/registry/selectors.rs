@@ -90,6 +90,15 @@ macro_rules! selectors {
                     $(Self::$variant(config) => config.freezes(),)+
                 }
             }
+
+            /// Returns whether all packets of a flow take one path, see
+            /// [`PathParameters::is_single_path`].
+            #[must_use]
+            pub fn is_single_path(&self) -> bool {
+                match self {
+                    $(Self::$variant(config) => config.is_single_path(),)+
+                }
+            }
         }
 
         impl ByName for PathsConfig {

@@ -184,11 +184,12 @@ fn transport(
     let paths = squall_cc::PathsConfig::by_name(&squall.lb, squall.paths)
         .map_err(|error| refuse(&error))?;
     if let Some(feature) = network.message_feature()
-        && !matches!(paths, squall_cc::PathsConfig::Ecmp(_) | squall_cc::PathsConfig::Single(_))
+        && !paths.is_single_path()
     {
         return Err(SimError::Transport(format!(
-            "{} takes several paths, and a network with `{feature}` keeps messages in order on one; expected `ecmp` or `single`",
-            squall.lb
+            "{} takes several paths, and a network with `{feature}` keeps messages in order on one; expected {}",
+            squall.lb,
+            single_path_selectors(squall.paths)
         )));
     }
     let scope = Scope::by_name(&squall.scope, &cc).map_err(|error| refuse(&error))?;
@@ -231,6 +232,15 @@ fn transport(
     transport.max_accepted = transport.max_contexts;
     transport.check().map_err(|error| refuse(&error))?;
     Ok(transport)
+}
+
+/// Returns the names of the selectors that keep a flow on one of `paths` paths, for a message.
+fn single_path_selectors(paths: u16) -> String {
+    let known = squall_cc::PathsConfig::NAMES.iter().map(|(name, _)| *name);
+    let single = known.filter(|name| {
+        squall_cc::PathsConfig::by_name(name, paths).is_ok_and(|paths| paths.is_single_path())
+    });
+    single.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ")
 }
 
 /// Computes the parameters of the baseline.
