@@ -23,7 +23,8 @@ pub trait SwitchFeature: fmt::Debug + Sync {
     /// Returns the name by which users choose the feature.
     fn name(&self) -> &'static str;
 
-    /// Describes in one sentence what the switches do, for documents.
+    /// Describes in one sentence what the switches do, for documents. The sentence begins with a
+    /// capital and has no full stop, because the generated page adds one.
     fn help(&self) -> &'static str;
 
     /// Returns the parameters that users may give.
@@ -61,7 +62,8 @@ pub struct FeatureParameter {
     pub name: &'static str,
     /// The kind of value, such as `BYTES`.
     pub value: &'static str,
-    /// The meaning, with range and default.
+    /// The meaning, with range and default: a phrase in lower case without a full stop, which the
+    /// generated page adds.
     pub help: &'static str,
 }
 
@@ -72,7 +74,7 @@ pub struct FeatureMetric {
     pub name: &'static str,
     /// The unit; empty for a number.
     pub unit: &'static str,
-    /// The meaning, in words.
+    /// The meaning: a phrase in lower case without a full stop.
     pub help: &'static str,
     /// Computes the number; `None` where a run has no such number.
     pub compute: fn(&Run) -> Option<f64>,
@@ -257,9 +259,25 @@ pub struct FeatureArguments<'a> {
 }
 
 impl FeatureArguments<'_> {
-    fn text(&self, name: &str) -> Option<&str> {
-        // If a parameter is given several times, the last value counts.
+    /// Returns the value of a parameter as the user wrote it; `None` if it was not given. If it was
+    /// given several times, the last value counts.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<&str> {
         self.given.iter().rfind(|(key, _)| *key == name).map(|(_, value)| *value)
+    }
+
+    /// Returns what a word stands for in `allowed`, a table of words and their meanings; `None` if
+    /// the parameter was not given.
+    ///
+    /// # Errors
+    /// Returns an error that lists the allowed words if the value is none of them.
+    pub fn word<T: Clone>(&self, name: &str, allowed: &[(&str, T)]) -> Result<Option<T>, String> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        if let Some((_, meaning)) = allowed.iter().find(|(word, _)| *word == text) {
+            return Ok(Some(meaning.clone()));
+        }
+        let words: Vec<&str> = allowed.iter().map(|(word, _)| *word).collect();
+        Err(format!("{name} {text:?} is not known; allowed: {}", words.join(", ")))
     }
 
     /// Parses the value of a parameter; `None` if it was not given.
@@ -289,5 +307,22 @@ impl FeatureArguments<'_> {
             Ok(_) => Err(format!("{name} {text} is out of range: at least one byte is expected")),
             Err(error) => Err(format!("{name} {text}: {error}")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_one_of_the_allowed_ones() {
+        let given = vec![("order", "lifo"), ("order", "fifo"), ("drop", "head")];
+        let given = FeatureArguments { given };
+        let allowed = [("fifo", 1), ("lifo", 2)];
+        assert_eq!(given.word("order", &allowed), Ok(Some(1)), "the last value counts");
+        assert_eq!(given.word("mode", &allowed), Ok(None));
+        let error = given.word("drop", &allowed).expect_err("not an allowed word");
+        assert_eq!(error, "drop \"head\" is not known; allowed: fifo, lifo");
+        assert_eq!((given.text("drop"), given.text("mode")), (Some("head"), None));
     }
 }
