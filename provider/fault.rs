@@ -186,7 +186,7 @@ pub(crate) fn describe(
     let row = Fault::of(error).row();
     let mut text = format!("{}: {}", row.name, row.text);
     match error {
-        OpError::Remote(code) => text.push_str(&format!("; it said {code:?}")),
+        OpError::Remote(code) => text.push_str(&format!("; the peer's return code is {code:?}")),
         OpError::OtherInstance { found } => {
             text.push_str(&format!("; there is instance {found}"));
         }

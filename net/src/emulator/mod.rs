@@ -348,7 +348,10 @@ fn attach_stream(
         stream.read_exact(&mut chunk).map_err(|e| match e.kind() {
             ErrorKind::WouldBlock => io::Error::new(
                 ErrorKind::TimedOut,
-                format!("the emulator did not answer within {ATTACH_TIMEOUT:?}"),
+                format!(
+                    "the emulator did not answer within {ATTACH_TIMEOUT:?}: it is stopped or has no \
+                     processor; look at its process, or start it anew with `squall emulate up`"
+                ),
             ),
             ErrorKind::UnexpectedEof => invalid("it closed the connection".to_owned()),
             _ => e,

@@ -479,8 +479,9 @@ impl NetworkConfig {
             ("counters of flows", self.flow_counter_names().count()),
         ] {
             if count > FEATURE_COUNTERS {
-                let text =
-                    format!("{count} {what} of all features, expected at most {FEATURE_COUNTERS}");
+                let text = format!(
+                    "the features of the network need {count} {what}, and there are {FEATURE_COUNTERS}: choose fewer features"
+                );
                 return refuse_feature(name, &text);
             }
         }
@@ -719,7 +720,9 @@ mod tests {
         let mut config = NetworkConfig::new(100_000, true, 1);
         config.add_feature(Arc::new(Greedy { lanes: lane::MOST })).expect("five counters");
         let error = config.add_feature(Arc::new(Greedy { lanes: 1 })).expect_err("ten counters");
-        assert!(error.to_string().contains("10 counters of all features, expected at most 8"));
+        assert!(
+            error.to_string().contains("features of the network need 10 counters, and there are 8")
+        );
         let mut config = NetworkConfig::new(100_000, true, 1);
         let error = config.add_feature(Arc::new(Greedy { lanes: 9 })).expect_err("nine lanes");
         assert!(error.to_string().contains("9 lanes, expected at most 8"), "{error}");

@@ -285,7 +285,10 @@ fn run_plans(args: &RunArgs, origin: &Origin) -> Result<u8, Failure> {
 
 fn merge_plans(args: &MergeArgs) -> Result<u8, Failure> {
     if let Some(missing) = args.from.iter().find(|folder| !folder.is_dir()) {
-        let what = format!("{}: no folder; expected what a shard left", missing.display());
+        let what = format!(
+            "{}: there is no such folder; give the --out folder of each `squall plan run --shard`",
+            missing.display()
+        );
         return Err(Failure::usage(what));
     }
     let left = |plan: &Plan| {
