@@ -63,8 +63,9 @@ impl ReferenceUpdate {
     }
 }
 
-/// Reference window in bytes of an algorithm that keeps none by itself: the windows of single
-/// acknowledgements are derived from it. Zero before the first.
+/// Reference window in bytes of an algorithm that keeps none by itself. Each acknowledgement derives
+/// its window from the reference, not from the window of the acknowledgement before. The value is
+/// zero until the reference is set for the first time.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Reference(f32);
 

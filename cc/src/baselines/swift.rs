@@ -40,8 +40,7 @@ pub struct Swift {
     fs_alpha: f32,
     /// `beta` of section 3.5, in nanoseconds.
     fs_beta: f32,
-    /// Reference window in bytes for VAI and SF, from which the windows of single acknowledgements
-    /// are derived.
+    /// Reference window in bytes for VAI and SF. Each acknowledgement derives its window from it.
     reference: f32,
     last_decrease: u32,
     /// Time between two packets while the window is smaller than one, in nanoseconds.

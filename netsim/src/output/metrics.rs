@@ -148,7 +148,12 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
     ("packets", "", "data packets, without retransmissions", |run| Some(run.totals.packets as f64)),
     ("retransmitted", "", "data packets sent again", |run| Some(run.totals.retransmitted as f64)),
     ("trimmed", "", "data packets trimmed", |run| Some(run.totals.trimmed as f64)),
-    ("dropped", "", "packets dropped", |run| Some(run.network.dropped as f64)),
+    (
+        "dropped",
+        "",
+        "data packets lost at full queues, dead links or hosts without room, by bit errors or a switch feature; not acknowledgements",
+        |run| Some(run.network.dropped as f64),
+    ),
     ("dropped_dead", "", "data packets that a dead link took", |run| {
         Some(run.network.dropped_dead as f64)
     }),

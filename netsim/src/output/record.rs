@@ -162,7 +162,7 @@ pub struct NetworkFacts {
     /// the busiest host, rack or core link at line rate, plus the shortest round trip over it.
     #[serde(default)]
     pub ideal_us: f64,
-    /// Packets lost at full queues, on failed links or by bit errors.
+    /// Data packets lost for any reason ([`crate::model::Losses`]), also after they were trimmed.
     #[serde(default)]
     pub dropped: u64,
     /// Dropped packets that were lost on a failed link or a black hole.

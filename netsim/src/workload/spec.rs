@@ -131,7 +131,7 @@ pub enum Pattern {
     },
     /// Flows of random length between random hosts, at random times.
     Poisson {
-        /// Lengths: `websearch`, `hadoop`, `alistorage`, or (bytes, cumulative share) points. A plan may call it `points`.
+        /// Lengths: `websearch`, `hadoop`, `alistorage`, or (bytes, cumulative share) points. `points` is another name of this key.
         #[serde(alias = "points")]
         sizes: Distribution,
         /// Share of the line rate that the hosts send, on average.

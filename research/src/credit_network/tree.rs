@@ -102,7 +102,7 @@ impl Tree {
         self.members.len() as u16
     }
 
-    /// Returns the number of routes up from a lower switch.
+    /// Returns the number of links from each lower switch to upper ones.
     pub(super) fn ways(&self) -> u32 {
         self.up[0].len() as u32
     }
@@ -117,12 +117,13 @@ impl Tree {
         self.out_of(member) ^ 1
     }
 
-    /// Returns the channel up from a lower switch, on route number `route`.
+    /// Returns the channel by which a lower switch sends up on its link number `route`. Links of one
+    /// number lead to the same upper switch from every lower switch.
     pub(super) fn up(&self, lower: u16, route: u32) -> usize {
         self.up[usize::from(lower)][route as usize] as usize
     }
 
-    /// Returns the channel down to a lower switch, on route number `route`.
+    /// Returns the channel by which a lower switch receives from above on its link number `route`.
     pub(super) fn down(&self, lower: u16, route: u32) -> usize {
         self.up(lower, route) ^ 1
     }

@@ -37,8 +37,8 @@ over = { transport = \"eqds\" }
 at_most = 1.0
 ```
 
-Lengths are bytes, or take KB, KiB, MB and MiB. A kind has the keys of its section, and those that its table gives to several kinds. Keys of `[network]` are in \
-[network.md](network.md), metrics in [metrics.md](metrics.md), and the parameters of congestion control in [algorithms.md](algorithms.md).
+Lengths are bytes, or take KB, KiB, MB and MiB. A kind has the keys of its section, and those that its table gives to several kinds. \
+Metrics are in [metrics.md](metrics.md), and the parameters of congestion control in [algorithms.md](algorithms.md).
 ";
 
 /// Returns the text between the braces behind `head`.
@@ -139,6 +139,9 @@ fn the_page_of_plans_is_up_to_date() {
     made += &shared(pattern, "JobOptions", "Every kind without a file has these keys:");
     made += &kinds(pattern, "Pattern", "kind", &[("Mix", mix)]);
     made += &kinds(workload, "WorkloadFile", "kind", &[]);
+
+    made += "\n## `[network]`\n\nThe queues and links of the switches, and what switches do with packets: [network.md](network.md) has \
+             all keys.\n";
 
     let transport = include_str!("transport.rs");
     made += "\n## `[transport]`\n";

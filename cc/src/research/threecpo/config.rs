@@ -40,7 +40,8 @@ pub struct ThreeCpoConfig {
 }
 
 impl ThreeCpoConfig {
-    /// Returns the thesis' constants.
+    /// Returns the values that Snyder's thesis uses (sections 6.1.4 and 6.2.2), and the value 1 for
+    /// [`Self::saved`], for which the thesis gives none.
     #[must_use]
     pub const fn new() -> Self {
         Self {

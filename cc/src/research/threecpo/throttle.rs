@@ -53,7 +53,8 @@ pub struct ThrottleConfig {
 }
 
 impl ThrottleConfig {
-    /// Returns the thesis' constants on `network`.
+    /// Returns the defaults on `network`: the values of [`ThreeCpoConfig::new`], with latencies as
+    /// multiples of the base round trip.
     #[must_use]
     pub fn new(network: &NetworkProfile) -> Self {
         let thesis = ThreeCpoConfig::new();

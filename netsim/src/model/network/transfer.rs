@@ -8,7 +8,7 @@ use crate::topology::Node;
 /// A packet or a pause frame that goes from one part of a network to another.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Transfer {
-    /// Arrival at the other part.
+    /// Time at which the packet or pause frame arrives at the part that takes it over.
     pub at: Picos,
     /// Port by which the packet left, or which the pause frame stops.
     pub port: u32,
