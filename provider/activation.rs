@@ -11,6 +11,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Once, OnceLock};
 
+use crate::announced;
 use crate::errno::{Errno, Result};
 use crate::host;
 use crate::logger::{self, USER};
@@ -140,7 +141,7 @@ fn setting() -> &'static Setting {
 
 /// Returns the directory of the object at `path` if it is libfabric's own. Symbolic links may lead from there to the
 /// object's real place, or from another path to there: in both cases a default search may find the object.
-fn installed_in(path: &Path) -> Option<PathBuf> {
+pub(crate) fn installed_in(path: &Path) -> Option<PathBuf> {
     let real = path.canonicalize();
     [Ok(path.to_owned()), real].into_iter().flatten().find_map(|path| {
         let directory = path.parent()?;
@@ -199,9 +200,9 @@ fn parse(name: &str, text: &str) -> FileSetting {
 
 /// Prints, once in a process, that squall carries its messages although no variable names squall. libfabric offers
 /// squall to every program that finds it in FI_PROVIDER_PATH. Programs that only list providers open no endpoint and
-/// print nothing. Where squall is installed, it was named.
+/// print nothing. Where squall is installed, it was named, and whoever uses its copy for `tcp` has asked for that.
 pub(crate) fn report_unnamed() {
-    if setting().installed.is_none() && is_unnamed(variables()) {
+    if setting().installed.is_none() && !announced::is_tcp() && is_unnamed(variables()) {
         logger::print(
             "messages go through squall, which libfabric found in FI_PROVIDER_PATH, although FI_PROVIDER does not name it: \
              set FI_PROVIDER=squall to keep it so, or unset FI_PROVIDER_PATH to have the provider of before",
@@ -215,10 +216,11 @@ fn is_unnamed(variables: impl Iterator<Item = Variable> + Clone) -> bool {
     paths.any(|(_, path)| !path.is_empty()) && !chooses(variables)
 }
 
-/// Returns whether the user has chosen squall, by a variable that names providers or by one of squall's own variables.
+/// Returns whether the user has chosen squall, by a variable that names providers, by one of squall's own
+/// variables, or by the directory with its copy for `tcp`.
 pub(crate) fn is_chosen() -> bool {
     static CHOSEN: OnceLock<bool> = OnceLock::new();
-    *CHOSEN.get_or_init(|| chooses(variables()))
+    *CHOSEN.get_or_init(|| announced::is_tcp() || chooses(variables()))
 }
 
 /// A variable of the environment: name and value.

@@ -23,6 +23,7 @@
 
 mod activation;
 mod addr;
+mod announced;
 mod av;
 mod background;
 mod backoff;
@@ -62,6 +63,7 @@ mod trace;
 mod wait;
 
 use core::cell::UnsafeCell;
+use core::ffi::CStr;
 
 /// Version of the provider, `major.minor` as libfabric packs it.
 const VERSION: u32 = compat::version(0, 1);
@@ -79,17 +81,24 @@ struct Record(UnsafeCell<ffi::fi_provider>);
 // registers providers, one at a time under its own lock, and then to its functions as our name tag.
 unsafe impl Sync for Record {}
 
-static PROVIDER: Record = Record(UnsafeCell::new(ffi::fi_provider {
-    version: VERSION,
-    fi_version: FI_VERSION,
-    context: ffi::fi_context { internal: [core::ptr::null_mut(); 4] },
-    name: c"squall".as_ptr(),
-    getinfo: Some(info::getinfo),
-    fabric: Some(fabric::open),
-    cleanup: Some(cleanup),
-}));
+impl Record {
+    /// Makes a record of the provider under a name and a version of it.
+    const fn new(name: &'static CStr, version: u32) -> Self {
+        Self(UnsafeCell::new(ffi::fi_provider {
+            version,
+            fi_version: FI_VERSION,
+            context: ffi::fi_context { internal: [core::ptr::null_mut(); 4] },
+            name: name.as_ptr(),
+            getinfo: Some(info::getinfo),
+            fabric: Some(fabric::open),
+            cleanup: Some(cleanup),
+        }))
+    }
+}
 
-/// The record by which the host knows us.
+static PROVIDER: Record = Record::new(c"squall", VERSION);
+
+/// The record that gives parameters and log lines their name. The host registers it, unless another name is announced.
 fn provider() -> *const ffi::fi_provider {
     PROVIDER.0.get()
 }
@@ -97,7 +106,8 @@ fn provider() -> *const ffi::fi_provider {
 /// Entry point that libfabric calls after it has loaded the object. It registers parameters and starts nothing. A
 /// libfabric that is loaded after another was unloaded finds the state that the other one left.
 ///
-/// The result is a `struct fi_provider *` that stays valid and writable for the rest of the process.
+/// The result is a `struct fi_provider *` that stays valid and writable for the rest of the process, or NULL, which
+/// libfabric takes for an object without a provider.
 #[unsafe(no_mangle)]
 pub extern "C" fn fi_prov_ini() -> *mut core::ffi::c_void {
     boundary::value((), || {
@@ -106,7 +116,7 @@ pub extern "C" fn fi_prov_ini() -> *mut core::ffi::c_void {
             param::define();
         }
     });
-    PROVIDER.0.get().cast()
+    boundary::value(core::ptr::null_mut(), announced::record).cast()
 }
 
 /// Ends the provider for a libfabric that ends, and that may be unmapped afterwards, though we stay. It may call this

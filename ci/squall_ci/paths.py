@@ -11,6 +11,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TARGET = ROOT / "target"
 # The directory to give as FI_PROVIDER_PATH: it holds libsquall-fi.so and nothing else.
 BUILT_PROVIDER = TARGET / "provider"
+# The directory with the copy of the provider that registers as tcp (docs/consumers.md).
+BUILT_TCP_PROVIDER = TARGET / "provider-as-tcp"
 # Another build, a debug or sanitizer one, can be tried by naming its directory.
 PROVIDER_DIR = pathlib.Path(os.environ.get("SQUALL_PROVIDER_DIR") or BUILT_PROVIDER).absolute()
 # The directory in which cargo builds.

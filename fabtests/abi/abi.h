@@ -94,6 +94,8 @@ struct want {
 	const char *domain_key, *ep_key;
 	/* The endpoint's own IPv4 address; NULL stands for loopback. */
 	const char *source;
+	/* Name of the provider; NULL stands for squall. */
+	const char *provider;
 };
 
 static inline struct fi_info *abi_info(const struct want *want)
@@ -106,7 +108,7 @@ static inline struct fi_info *abi_info(const struct want *want)
 	hints->domain_attr->data_progress = want->progress;
 	hints->domain_attr->mr_mode = want->mr_mode;
 	hints->tx_attr->op_flags = want->tx_op_flags;
-	hints->fabric_attr->prov_name = strdup("squall");
+	hints->fabric_attr->prov_name = strdup(want->provider ? want->provider : "squall");
 	if (want->domain_key) {
 		hints->domain_attr->auth_key = (uint8_t *)strdup(want->domain_key);
 		hints->domain_attr->auth_key_size = strlen(want->domain_key);

@@ -35,6 +35,8 @@ struct Run {
     devices: bool,
     #[serde(default = "own_directory")]
     directory: String,
+    #[serde(default = "own_file")]
+    file: String,
     counter: Option<String>,
     libfabrics: Option<Libfabrics>,
 }
@@ -173,12 +175,17 @@ fn own_directory() -> String {
     "provider".to_owned()
 }
 
-/// Makes the directory `name` that holds the provider alone, as libfabric wants it.
-fn provider(name: &str) -> Result<PathBuf, Failed> {
+/// Returns the name of the provider's file in most runs.
+fn own_file() -> String {
+    "libsquall-fi.so".to_owned()
+}
+
+/// Makes the directory `name` that holds the provider alone, as libfabric wants it, in the file `file`.
+fn provider(name: &str, file: &str) -> Result<PathBuf, Failed> {
     // Cargo puts the library that it builds for integration tests beside them.
     let built = env::current_exe()?.with_file_name("libsquall_fi.so");
     let directory = folder(name);
-    refresh(&directory.join("libsquall-fi.so"), std::slice::from_ref(&built), |to| {
+    refresh(&directory.join(file), std::slice::from_ref(&built), |to| {
         fs::copy(&built, to).map_err(|error| format!("{}: {error}", built.display()))?;
         Ok(())
     })?;
@@ -209,7 +216,7 @@ fn execute(run: &Run, program: &Path, libfabric: Option<&Path>) -> Result<(), Fa
     libraries.extend(env::var_os("LD_LIBRARY_PATH").iter().flat_map(env::split_paths));
     let mut command = Command::new("timeout");
     command.args(["--kill-after=10", LIMIT]).arg(program);
-    command.env("FI_PROVIDER_PATH", provider(&run.directory)?).envs(&run.env);
+    command.env("FI_PROVIDER_PATH", provider(&run.directory, &run.file)?).envs(&run.env);
     if !libraries.is_empty() {
         command.env("LD_LIBRARY_PATH", env::join_paths(libraries)?);
     }

@@ -7,7 +7,7 @@ use std::ffi::CString;
 
 use super::Endpoint;
 use super::device;
-use super::hints::{buffered, limits};
+use super::hints::{buffered, limits, protocol};
 use crate::VERSION;
 use crate::addr::{self, Name, Raw};
 use crate::compat::DomainAttr;
@@ -162,7 +162,7 @@ fn fill_endpoint(
     rx.size = answer.rx_size;
     rx.iov_limit = answer.rx_iov_limit;
     ep.type_ = flags::EP_RDM;
-    ep.protocol = limits::PROTOCOL;
+    ep.protocol = protocol();
     ep.protocol_version = limits::PROTOCOL_VERSION;
     ep.max_msg_size = limits::MAX_MSG_SIZE;
     // Order holds whatever the size.

@@ -4,6 +4,7 @@ use core::ffi::c_void;
 
 use super::{Answer, Endpoint, names};
 use crate::addr::{self, Name};
+use crate::announced;
 use crate::boundary::text;
 use crate::compat::{DomainAttr, version};
 use crate::domain::Domain as OpenDomain;
@@ -100,6 +101,12 @@ pub(crate) mod limits {
         | flags::MATCH_COMPLETE;
     /// ... and for receives.
     pub(crate) const RX_OP_FLAGS: u64 = flags::COMPLETION | flags::MULTI_RECV;
+}
+
+/// Returns the endpoint protocol: our own, or that of libfabric's `tcp` where we register under that name, because
+/// applications that know `tcp` ask for its protocol as well.
+pub(super) fn protocol() -> u32 {
+    if announced::is_tcp() { ffi::FI_PROTO_XNET } else { limits::PROTOCOL }
 }
 
 /// Transmit hints.
@@ -566,7 +573,7 @@ impl Hints {
     fn endpoint(&self) -> bool {
         let e = &self.ep;
         is_one_of("ep_attr->type", e.kind, &[0, flags::EP_RDM])
-            && is_one_of("ep_attr->protocol", e.protocol, &[ffi::FI_PROTO_UNSPEC, limits::PROTOCOL])
+            && is_one_of("ep_attr->protocol", e.protocol, &[ffi::FI_PROTO_UNSPEC, protocol()])
                 & is_at_most(
                     "ep_attr->protocol_version",
                     e.protocol_version as usize,

@@ -1,5 +1,7 @@
 """Build the provider into target/provider, the directory to give as FI_PROVIDER_PATH, and check it.
 
+target/provider-as-tcp gets a copy that registers under the name tcp (docs/consumers.md).
+
 The library must export fi_prov_ini and nothing else, must not be linked to libfabric (the process that loads it has its
 own), and must never be unmapped.
 """
@@ -11,13 +13,13 @@ import re
 import shutil
 import subprocess
 
-from squall_ci.paths import BUILT_PROVIDER, CARGO_TARGET, say, shown
+from squall_ci.paths import BUILT_PROVIDER, BUILT_TCP_PROVIDER, CARGO_TARGET, say, shown
 from squall_ci.programs import cargo
 
 
-def install(built: pathlib.Path, directory: pathlib.Path) -> pathlib.Path:
-    """Puts the library into a directory of its own, under the name that libfabric looks for."""
-    library = directory / "libsquall-fi.so"
+def install(built: pathlib.Path, directory: pathlib.Path, name: str = "libsquall-fi.so") -> pathlib.Path:
+    """Puts the library into a directory of its own, under a name that libfabric looks for."""
+    library = directory / name
     directory.mkdir(parents=True, exist_ok=True)
     # libfabric loads whatever ends in fi.so here: nothing else may lie beside it.
     for other in directory.iterdir():
@@ -61,7 +63,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     cargo("build", "--quiet", "--release", "--locked", "-p", "squall-fi", *args.rest)
-    library = install(CARGO_TARGET / "release" / "libsquall_fi.so", BUILT_PROVIDER)
+    built = CARGO_TARGET / "release" / "libsquall_fi.so"
+    library = install(built, BUILT_PROVIDER)
+    # The name of its file decides under which name the provider registers.
+    install(built, BUILT_TCP_PROVIDER, "libsquall-as-tcp-fi.so")
     found = problems(library)
     for wrong in found:
         say(wrong)
