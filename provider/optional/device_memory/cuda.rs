@@ -188,7 +188,7 @@ impl Context {
     /// Puts a copy into the stream. The context is current.
     ///
     /// # Safety
-    /// As [`Self::add_caller`].
+    /// As [`Self::begin`].
     unsafe fn enqueue_copy(&self, order: CopyRequest) -> Result<(), CopyError> {
         let CopyRequest { direction, device, host, len } = order;
         let call = &self.driver.0;
