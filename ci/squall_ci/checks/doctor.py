@@ -110,7 +110,11 @@ def ask_about_the_other_host(doctor: Doctor, tally: Tally) -> None:
             "arrive by eth0",
         )
         check_ranking(tally, doctor.ask(""))
-        doubtful = (f"endpoints will be on {BRIDGE}", "bridge of containers; other hosts may not reach", cure)
+        doubtful = (
+            f"endpoints will be on {BRIDGE}",
+            f"bridge of containers; matches {BRIDGE}; other hosts may not reach",
+            cure,
+        )
         check(tally, "a bridge here", doctor.ask(BRIDGE), 1, *doubtful)
         rule = ("from", HERE, "lookup", 77)
         hosts.ip("a", "route", "add", "10.77.0.0/24", "dev", "wrong0", "table", 77)
