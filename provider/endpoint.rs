@@ -35,6 +35,7 @@ use crate::job::Job;
 use crate::objects::{self, Cell, Object, ObjectRef, Process, Table, Users};
 use crate::optional::peer_provider::receives::notify_owner;
 use crate::param::params;
+use crate::process_report;
 use crate::stats;
 use bindings::Bindings;
 use endpoint_core::Core;
@@ -377,7 +378,9 @@ impl Endpoint {
             && let Some(core) = &mut inner.core
             && !self.closed.swap(true, Ordering::AcqRel)
         {
-            stats::report(self.number, &core.statistics());
+            let statistics = core.statistics();
+            stats::report(self.number, &statistics);
+            process_report::add(self.domain.nic(), &statistics);
             core.close_reports();
         }
     }

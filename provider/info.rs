@@ -25,6 +25,7 @@ use crate::flags::{self, addr_format};
 use crate::job::AuthKey;
 use crate::nic;
 use crate::nic::Nic;
+use crate::process_report;
 pub(crate) use build::Answer;
 pub(crate) use hints::{Hints, buffered, inject_size, limits, queue_size};
 
@@ -43,7 +44,9 @@ boundary::exports! {
         activation::check(hints::provider_name(hints).as_deref())?;
         let (node, service) = (boundary::text(node), boundary::text(service));
         let hints = hints::read(version, hints)?;
-        place.write(matching_infos(node.as_deref(), service.as_deref(), flags, &hints)?)
+        let answer = matching_infos(node.as_deref(), service.as_deref(), flags, &hints);
+        process_report::note_answer(answer.is_ok());
+        place.write(answer?)
     };
 }
 

@@ -56,6 +56,7 @@ mod optional;
 mod order;
 mod param;
 mod poll;
+mod process_report;
 mod progress;
 mod secret;
 mod stats;
@@ -129,5 +130,6 @@ unsafe extern "C" fn cleanup() {
             progress::stop_all();
         }
         stats::report_open();
+        process_report::write_at_exit();
     });
 }

@@ -228,7 +228,7 @@ pub(crate) fn job_place() -> JobPlace {
 
 /// Returns a variable that launchers set, which is no parameter of ours.
 #[allow(clippy::disallowed_methods)] // these are not FI_SQUALL_ variables
-fn variable(name: &str) -> Option<String> {
+pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 

@@ -215,6 +215,9 @@ params! {
          with %p, %h, %e as in PCAP.";
     stats_interval: kinds::Time = "STATS_INTERVAL", "0ns",
         "Report them this often while the endpoint is open, too. 0ns: at its end alone.";
+    report: kinds::Flag = "REPORT", "no",
+        "Write one line to standard error when the last endpoint of the process closes: interfaces, peers, \
+         retransmissions, failed operations. squall run sets this and collects the lines.";
     monitor: kinds::Time = "MONITOR", "250ms",
         "How often an endpoint shows its counters to squall top, in a file of memory that its user alone may \
          read. 0ns: never, and no such file.";

@@ -334,11 +334,7 @@ pub(crate) fn report(number: u32, statistics: &Statistics<'_>) {
 fn write(spec: &StatsSpec, number: u32, statistics: &Statistics<'_>) {
     let line = statistics.line(spec.format, number);
     match &spec.file {
-        // One write call, so that lines of several processes do not mix.
-        None => {
-            // SAFETY: a valid buffer; standard error may be closed, which is no concern of ours.
-            unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
-        }
+        None => write_line(&line),
         Some(pattern) => {
             let path = expand(pattern, number);
             let opened = OpenOptions::new().create(true).append(true).open(&path);
@@ -347,6 +343,13 @@ fn write(spec: &StatsSpec, number: u32, statistics: &Statistics<'_>) {
             }
         }
     }
+}
+
+/// Writes a line to standard error in one system call, so that lines of several processes do not mix.
+pub(crate) fn write_line(line: &str) {
+    // SAFETY: the pointer and the length are those of a string, which the call only reads. Standard error may be
+    // closed, and then the line is lost.
+    unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
 }
 
 /// Enabled endpoints of this process.
@@ -360,6 +363,11 @@ pub(crate) fn register(ep: &Arc<Endpoint>) {
 /// An endpoint closes.
 pub(crate) fn unregister(ep: &Endpoint) {
     OPEN.get().lock().retain(|other| !core::ptr::eq(other.as_ptr(), ep));
+}
+
+/// Returns whether no endpoint of this process is enabled.
+pub(crate) fn none_open() -> bool {
+    OPEN.get().lock().is_empty()
 }
 
 /// Handles the end of the process: sends what endpoints that are still open have queued, and

@@ -43,8 +43,9 @@ impl Report {
             Ok(()) => {}
             // A peek that found nothing is an answer, not a failure.
             Err(OpError::NoMessage) => {}
-            Err(_) => {
+            Err(error) => {
                 self.counters.op_errors += 1;
+                self.counters.op_cancelled += u64::from(error == OpError::Cancelled);
                 match completion.visibility {
                     Visibility::CountOnly => self.losses.hidden += 1,
                     Visibility::Entry | Visibility::ErrorEntry | Visibility::Kept => {

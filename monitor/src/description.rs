@@ -76,6 +76,7 @@ impl Counter {
 
 /// Job, rank and number of ranks of a process.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct JobPlace {
     /// Name of the job: the launcher's, or `launcher-PID` with the process ID of the launcher.
     /// Empty for a process without a launcher.

@@ -19,7 +19,8 @@
 //! | 9 | number of flows written |
 //! | 10.. | counters, then flows, then the description as JSON |
 //!
-//! The module [`trace`] has another format: the events of an application, for replays.
+//! Two other formats are here: the events of an application, for replays ([`trace`]), and the report
+//! of a process at its end ([`ProcessReport`]).
 //!
 //! This crate does no I/O. A page is a slice of atomic words, and [`StatisticsPage::publish`] decides
 //! in which order the caller writes them into a file.
@@ -29,6 +30,7 @@ mod description;
 mod page;
 mod page_files;
 mod paths;
+mod process_report;
 mod snapshot;
 pub mod trace;
 
@@ -38,6 +40,7 @@ pub use page_files::{
     ADDRESS, address_from_words, address_words, directory, file_name, process_of_file, start_ticks,
 };
 pub use paths::{COLLECTED_FLOWS, PATH, PathValues, is_path_word, path_words};
+pub use process_report::{ProcessReport, REPORT_MARK};
 pub use snapshot::{FlowValues, Snapshot, SnapshotError};
 
 /// First word of a statistics page.

@@ -6,6 +6,7 @@ use super::endpoint_core::Core;
 use super::{Endpoint, Inner};
 use crate::background;
 use crate::clock;
+use crate::process_report;
 use crate::stats;
 
 /// The time for which a closing endpoint waits for acknowledgements, after it last heard one of the peers that owe
@@ -105,6 +106,7 @@ impl Endpoint {
         }
         self.linger();
         self.close_reports();
+        process_report::write_when_idle();
         let mut inner = self.inner.lock();
         let Inner { bindings, core } = &mut *inner;
         // Before they are closed: another thread may open others under their numbers.

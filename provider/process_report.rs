@@ -1,0 +1,118 @@
+//! The report of this process on its use of squall ([`squall_monitor::ProcessReport`]), which `squall run`
+//! collects from all ranks of a job.
+//!
+//! The line is written when the last enabled endpoint closes, because a process may end without calling libfabric's
+//! destructor. The destructor writes it for endpoints that were left open, and for a process that enabled none.
+
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use parking_lot::Mutex;
+
+use squall_monitor::ProcessReport;
+
+use crate::monitor;
+use crate::nic::Nic;
+use crate::objects::PerProcess;
+use crate::param::params;
+use crate::stats::{self, Statistics};
+
+/// Totals of this process, and whether they were written.
+#[derive(Default)]
+struct Totals {
+    report: ProcessReport,
+    written: bool,
+}
+
+static TOTALS: PerProcess<Mutex<Totals>> = PerProcess::new();
+
+/// Results of the calls of fi_getinfo(3) so far, which explain why a process has no endpoint.
+static ANSWERS: AtomicU8 = AtomicU8::new(NOT_CALLED);
+const NOT_CALLED: u8 = 0;
+const REFUSED: u8 = 1;
+const OFFERED: u8 = 2;
+
+/// Records whether a call of fi_getinfo(3) was answered with an offer.
+pub(crate) fn note_answer(offered: bool) {
+    ANSWERS.fetch_max(if offered { OFFERED } else { REFUSED }, Ordering::Relaxed);
+}
+
+/// Adds the statistics of an endpoint on this interface, which closes.
+pub(crate) fn add(nic: &Nic, statistics: &Statistics<'_>) {
+    if !params().report {
+        return;
+    }
+    let mut totals = TOTALS.get().lock();
+    totals.written = false;
+    let report = &mut totals.report;
+    let mut peers: Vec<u32> =
+        statistics.flows.iter().filter(|flow| flow.bytes > 0).map(|flow| flow.peer.0).collect();
+    peers.sort_unstable();
+    peers.dedup();
+    let engine = statistics.engine;
+    report.endpoints += 1;
+    report.interfaces.insert(nic.name.clone(), nic.mtu);
+    report.packet_peers += peers.len() as u64;
+    report.shm_peers += engine.links;
+    report.retransmitted += statistics.reliability.retransmissions();
+    report.failed +=
+        engine.op_errors.saturating_sub(engine.op_cancelled) + engine.lost_after_completion;
+}
+
+/// Writes the report if no endpoint of this process is enabled any more.
+pub(crate) fn write_when_idle() {
+    if params().report && stats::none_open() {
+        write();
+    }
+}
+
+/// Writes the report of a process that ends, unless it was written.
+pub(crate) fn write_at_exit() {
+    // Reading all parameters would warn about them, in a process that has used none.
+    if monitor::variable("FI_SQUALL_REPORT").is_some() && params().report {
+        write();
+    }
+}
+
+fn write() {
+    let mut totals = TOTALS.get().lock();
+    if totals.written {
+        return;
+    }
+    totals.written = true;
+    let report = &mut totals.report;
+    report.host = stats::hostname();
+    report.pid = std::process::id();
+    env!("CARGO_PKG_VERSION").clone_into(&mut report.version);
+    report.place = monitor::place();
+    if report.endpoints == 0 {
+        reason(ANSWERS.load(Ordering::Relaxed)).clone_into(&mut report.reason);
+    }
+    stats::write_line(&report.line());
+}
+
+/// Returns the reason why a process has no endpoint.
+fn reason(answers: u8) -> &'static str {
+    match answers {
+        NOT_CALLED => {
+            "libfabric loaded squall and did not ask for it: FI_PROVIDER or the application names another provider"
+        }
+        REFUSED => {
+            "squall does not offer what the application asks for: FI_LOG_LEVEL=info FI_LOG_PROV=squall names it"
+        }
+        _ => "squall was offered, and the application used another provider or none",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offer_counts_more_than_a_refusal() {
+        let texts = [NOT_CALLED, REFUSED, OFFERED].map(reason);
+        assert!(texts[0].contains("FI_PROVIDER") && texts[1].contains("FI_LOG_LEVEL"));
+        note_answer(true);
+        note_answer(false);
+        assert_eq!(reason(ANSWERS.load(Ordering::Relaxed)), texts[2]);
+    }
+}
