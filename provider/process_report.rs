@@ -5,9 +5,11 @@
 //! destructor. The destructor writes it for endpoints that were left open, and for a process that enabled none.
 
 use core::sync::atomic::{AtomicU8, Ordering};
+use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
 
+use squall_engine::{Engine, PeerId};
 use squall_monitor::ProcessReport;
 
 use crate::monitor;
@@ -37,25 +39,27 @@ pub(crate) fn note_answer(offered: bool) {
 }
 
 /// Adds the statistics of an endpoint on this interface, which closes.
-pub(crate) fn add(nic: &Nic, statistics: &Statistics<'_>) {
+pub(crate) fn add(nic: &Nic, engine: &Engine, statistics: &Statistics<'_>) {
     if !params().report {
         return;
     }
     let mut totals = TOTALS.get().lock();
     totals.written = false;
     let report = &mut totals.report;
-    let mut peers: Vec<u32> =
-        statistics.flows.iter().filter(|flow| flow.bytes > 0).map(|flow| flow.peer.0).collect();
-    peers.sort_unstable();
-    peers.dedup();
-    let engine = statistics.engine;
+    let sent = statistics.flows.iter().filter(|flow| flow.bytes > 0);
+    let peers: BTreeSet<u32> = sent.map(|flow| flow.peer.0).collect();
+    let is_here =
+        |peer: &&u32| engine.peers().get(PeerId(**peer)).addr().ip() == statistics.local.ip();
+    let here = peers.iter().filter(is_here).count() as u64;
+    let counters = statistics.engine;
     report.endpoints += 1;
     report.interfaces.insert(nic.name.clone(), nic.mtu);
-    report.packet_peers += peers.len() as u64;
-    report.shm_peers += engine.links;
+    // The first messages to a peer of this host travel by packets, until the channel is open.
+    report.packet_peers += peers.len() as u64 - here + here.saturating_sub(counters.shm_channels);
+    report.shm_peers += counters.shm_channels;
     report.retransmitted += statistics.reliability.retransmissions();
     report.failed +=
-        engine.op_errors.saturating_sub(engine.op_cancelled) + engine.lost_after_completion;
+        counters.op_errors.saturating_sub(counters.op_cancelled) + counters.lost_after_completion;
 }
 
 /// Writes the report if no endpoint of this process is enabled any more.
@@ -83,7 +87,7 @@ fn write() {
     report.host = stats::hostname();
     report.pid = std::process::id();
     env!("CARGO_PKG_VERSION").clone_into(&mut report.version);
-    report.place = monitor::place();
+    report.place = monitor::job_place();
     if report.endpoints == 0 {
         reason(ANSWERS.load(Ordering::Relaxed)).clone_into(&mut report.reason);
     }

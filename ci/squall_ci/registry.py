@@ -101,7 +101,7 @@ SUITES = Group(
         Command("shmem", "3 min", "Sandia OpenSHMEM's tests, built elsewhere", "mpich provider"),
         Command("matrix", "20 min", "`mpi` and `imb` on a clean network, with faults, with a dead path", "provider"),
         Command("live", "40 s", "MPI over an emulated leaf-spine with a slow and a dying link", "setup mpich provider"),
-        Command("emulator", "30 s", "`squall emulate run`: recorded jobs, replayed", "impi mpich openmpi provider"),
+        Command("emulator", "30 s", "`squall run --on`: recorded jobs, replayed", "impi mpich openmpi provider"),
         Command("netns", "30 s", "MPI between namespaces behind kernel ECMP routers, a spine going down", "root mpich"),
         Command("xdp", "1 min", "MPI between namespaces by frames through AF_XDP", "root mpich provider"),
         Command("hostile", "9 min, `--quick` 90 s", "jobs under hostile conditions", "root mpich provider"),

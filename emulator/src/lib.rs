@@ -5,7 +5,7 @@
 //! - [`Relay`]: the process with its sockets, clock and commands; it reports how far behind real
 //!   time it is.
 //! - [`ask`]: sends a command of the command line to a running emulator.
-//! - [`Timeline`]: changes to the network at given times of a job. `squall emulate run` starts one
+//! - [`Timeline`]: changes to the network at given times of a job. `squall run --on` starts one
 //!   on an emulator of its own, and records the job.
 //! - `tunnel`: attaches endpoints of other machines over UDP.
 //!

@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn reports_of_other_versions_are_read() {
-        let report = ProcessReport::parse("{\"pid\":3,\"rank\":1,\"later\":[1]}").expect("fields have defaults");
+        let report = ProcessReport::parse("{\"pid\":3,\"rank\":1,\"later\":[1]}")
+            .expect("fields have defaults");
         assert_eq!((report.pid, report.place.rank, report.endpoints), (3, Some(1), 0));
         assert_eq!(ProcessReport::parse("pid 3"), None);
     }

@@ -1,5 +1,5 @@
-//! The `squall` command: simulations, experiments, reports, the emulator's command line, `top` and
-//! `doctor`.
+//! The `squall` command: `run`, simulations, experiments, reports, the emulator's command line, `top`
+//! and `doctor`.
 //!
 //! - [`cli`]: the command line.
 //! - [`plan`]: experiments, and [`shipped`], the plans that the program contains.
@@ -9,9 +9,9 @@
 pub mod cli;
 mod doctor;
 mod emulate;
-mod launchers;
 pub mod plan;
 pub mod report;
+mod run;
 mod samples;
 pub mod shipped;
 mod top;

@@ -51,6 +51,23 @@ impl Folder {
         command.env("SQUALL_BUILT_FROM", "0123456789ab");
         command.args(words.split_whitespace()).current_dir(&self.0).output().expect("runs")
     }
+
+    /// Runs a command that starts a job, with a provider that the dynamic loader accepts and no job uses.
+    fn job(&self, words: &str) -> Output {
+        let provider = self.0.join("provider");
+        std::fs::create_dir_all(&provider).expect("room");
+        let object = provider.join("libsquall-fi.so");
+        if !object.exists() {
+            let library = std::fs::read_to_string("/proc/self/maps").expect("Linux");
+            let library = library.lines().find_map(|line| {
+                line.split_whitespace().nth(5).filter(|name| name.contains("libc.so"))
+            });
+            std::os::unix::fs::symlink(library.expect("a C library"), &object).expect("room");
+        }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
+        command.env("FI_PROVIDER_PATH", provider).env_remove("FI_PROVIDER");
+        command.args(words.split_whitespace()).current_dir(&self.0).output().expect("runs")
+    }
 }
 
 impl Drop for Folder {
@@ -491,7 +508,14 @@ fn completions_and_manual_pages_name_every_command() {
     }
     let output = folder.squall("man pages");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    for page in ["squall", "squall-sim", "squall-plan-run", "squall-emulate-up", "squall-report"] {
+    for page in [
+        "squall",
+        "squall-sim",
+        "squall-plan-run",
+        "squall-emulate-up",
+        "squall-report",
+        "squall-run",
+    ] {
         let path: &Path = &folder.0.join("pages").join(format!("{page}.1"));
         let text = std::fs::read_to_string(path).expect(page);
         assert!(text.contains(".TH"), "{page}");
@@ -499,29 +523,49 @@ fn completions_and_manual_pages_name_every_command() {
 }
 
 #[test]
-fn a_job_on_an_emulator_ends_with_its_own_status_or_with_the_reason_why_it_shows_nothing() {
+fn a_job_ends_with_its_own_status_or_with_the_reason_why_it_did_not_use_squall() {
     let folder = Folder::new("run");
     folder.write("events", "0s fail-link leaf0-spine0\n\n10ms fail-link leaf7-spine0\n");
     folder.write("full/kept", "");
+    let emulated = "--on leaf-spine:4x2x2";
     for (words, status, says) in [
-        ("-- true", 125, "none of its processes attached to the emulator: it did not use squall"),
-        ("-- false", 1, "none of its processes attached"),
-        ("-- ./no-such-program", 127, "./no-such-program: No such file"),
-        ("-- ./w.cm", 126, "./w.cm: Permission denied"),
-        ("--timeline events -- true", 125, "events:3: no link 'leaf7-spine0'; there are: h0-leaf0"),
-        ("--timeline nothing -- true", 125, "nothing: cannot be read"),
-        ("--record full -- true", 125, "full: there is something in it"),
-        ("--topo leaf-spine:4x2 -- true", 125, "topology.rack: missing"),
-        ("--topo star:4,gbps=10 --rate 25G -- true", 125, "--rate and gbps of star:4,gbps=10"),
-        ("--topo t.topo --latency 5 -- true", 125, "have their rates and latencies in the file"),
-        ("--topo stars:4 -- true", 125, "stars:4: there is no such file"),
+        (
+            format!("{emulated} -- true"),
+            2,
+            "none of its processes attached to the emulator: it did not use squall",
+        ),
+        (format!("{emulated} -- false"), 1, "none of its processes attached"),
+        (
+            format!("{emulated} --timeline events -- true"),
+            2,
+            "events:3: no link 'leaf7-spine0'; there are: h0-leaf0",
+        ),
+        (format!("{emulated} --timeline nothing -- true"), 2, "nothing: cannot be read"),
+        (format!("{emulated} --record full -- true"), 2, "full: there is something in it"),
+        ("--on leaf-spine:4x2 -- true".into(), 2, "topology.rack: missing"),
+        ("--on star:4,gbps=10 --rate 25G -- true".into(), 2, "--rate and gbps of star:4,gbps=10"),
+        ("--on t.topo --latency 5 -- true".into(), 2, "have their rates and latencies in the file"),
+        ("--on stars:4 -- true".into(), 2, "stars:4: there is no such file"),
+        ("--rate 25G -- true".into(), 2, "--on <TOPOLOGY>"),
+        ("--ecn 0.2,0.8 -- true".into(), 2, "--on <TOPOLOGY>"),
+        ("-- ./no-such-program".into(), 2, "./no-such-program: no such program"),
+        ("-- ./w.cm".into(), 2, "./w.cm: not an executable file"),
+        ("--cc nsc -- true".into(), 2, "--cc nsc: there is no such algorithm"),
+        (
+            "--key events -- true".into(),
+            2,
+            "--key events: other users can read or write it; chmod 600 events",
+        ),
+        ("-- true".into(), 0, "no process used squall"),
+        ("--require -- true".into(), 2, "no process used squall"),
+        ("-- false".into(), 1, "no process used squall"),
     ] {
-        let run = folder.squall(&format!("emulate run {words}"));
+        let run = folder.job(&format!("run {words}"));
         let said = text(&run.stderr);
         assert_eq!(run.status.code(), Some(status), "{words}: {said}");
         assert!(said.contains(says), "{words}: {said}");
     }
-    let run = folder.squall("emulate run --quiet --topo fat-tree:16:1 --record new -- false");
+    let run = folder.job("run --quiet --on fat-tree:16:1 --record new -- false");
     assert_eq!(run.status.code(), Some(1));
     let network = std::fs::read_to_string(folder.0.join("new/network.graph")).expect("a record");
     assert!(network.starts_with("Graph\nHosts 16\n"), "{network}");
@@ -536,8 +580,7 @@ fn a_job_on_an_emulator_ends_with_its_own_status_or_with_the_reason_why_it_shows
         "{made}"
     );
     // A replay takes the options from there.
-    let run = folder
-        .squall("emulate run --quiet --topo star:2 --no-trim --queue 90KB --record drops -- false");
+    let run = folder.job("run --quiet --on star:2 --no-trim --queue 90KB --record drops -- false");
     assert_eq!(run.status.code(), Some(1));
     let options = std::fs::read_to_string(folder.0.join("drops/network.toml")).expect("a record");
     assert!(options.contains("trimming = false\nqueue = 90000\n"), "{options}");

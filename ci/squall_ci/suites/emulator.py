@@ -1,7 +1,7 @@
-"""Run jobs under `squall emulate run`: recorded while links fail, then replayed in the simulator, times side by side.
+"""Run jobs by `squall run --on`: recorded while links fail, then replayed in the simulator, times side by side.
 
 IMB under Intel MPI, and a program of mpi4py under MPICH and Open MPI, run on 4 ranks of an emulated leaf-spine with a
-timeline: a slow link from the start, one that swallows everything and comes back, one that loses packets. `emulate run` has
+timeline: a slow link from the start, one that swallows everything and comes back, one that loses packets. `squall run` has
 to set the variables that make an MPI use squall. Every job has to put rank i on host i, and to leave a record of the events
 of the network, and traces that `squall sim --trace` replays over the same network and over another.
 
@@ -34,6 +34,8 @@ from squall_ci.programs import squall
 from squall_ci.tally import table, Tally
 
 RANKS = 4
+# The topology of jobs whose options name none.
+TOPOLOGY = "leaf-spine:4x2x2"
 # Seconds that the recorded streams take.
 SECONDS = 2.5
 TIMELINE = """\
@@ -44,8 +46,8 @@ TIMELINE = """\
 1.2s    restore-link leaf1-spine1
 """
 EVENTS = ["set-rate leaf0-spine0 25000M", "black-hole leaf1-spine1", "loss leaf0-spine1 0.01", "restore-link leaf1-spine1"]
-# The exit status of `emulate run` if there is nothing to show for a job.
-NOTHING = 125
+# The exit status of `squall run` and `squall emulate join` if a job shows nothing about the network.
+NOTHING = 2
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ class Emulator:
         return clean_environment() | mpi.launching() | {"FI_PROVIDER_PATH": str(PROVIDER_DIR), "FI_SQUALL_IFACE": iface}
 
     def command(self, mpi: Mpi, program: Sequence[Word], options: Sequence[Word] = (), ranks: int = RANKS) -> list[Word]:
-        return [self.program, "emulate", "run", *options, "--", *mpi.command(ranks, program)]
+        topology = () if "--on" in options else ("--on", TOPOLOGY)
+        return [self.program, "run", *topology, *options, "--", *mpi.command(ranks, program)]
 
     def run(self, mpi: Mpi, program: Sequence[Word], options: Sequence[Word] = (), ranks: int = RANKS) -> Result:
         return run(self.command(mpi, program, options, ranks), self.environment(mpi), 60)
@@ -163,9 +166,11 @@ def expect(tally: Tally, name: str, result: Result, code: int | None, *says: str
 def run_failing_jobs(emulator: Emulator, tally: Tally) -> None:
     """Runs jobs that must fail, or that must be reported as not emulated."""
     mpi = MPIS["mpich"]
-    tcp = emulator.run(mpi, ["env", "FI_PROVIDER=tcp", "FI_TCP_IFACE=lo", *stream(mpi, 0.2)], ranks=2)
+    # `squall run` would refuse FI_PROVIDER=tcp as a word of the command.
+    other = 'export FI_PROVIDER=tcp FI_TCP_IFACE=lo; exec "$@"'
+    tcp = emulator.run(mpi, ["sh", "-c", other, "sh", *stream(mpi, 0.2)], ranks=2)
     expect(tally, "another provider", tcp, NOTHING, "none of its processes attached")
-    small = emulator.run(mpi, stream(mpi, 0.2), ["--topo", "star:3"])
+    small = emulator.run(mpi, stream(mpi, 0.2), ["--on", "star:3"])
     expect(tally, "no host for a rank", small, None, "rank 3 wants to be host 3; the hosts are 0 to 2")
     ping = "exec fi_pingpong -p squall -e rdm -I 10 -S 1024"
     # 47593 is B9E9: a client of fi_pingpong does not wait for its server, which on a busy machine may take seconds to listen.
@@ -175,7 +180,7 @@ def run_failing_jobs(emulator: Emulator, tally: Tally) -> None:
     away = emulator.run(mpi, ["sh", "-c", two], ranks=3)
     expect(tally, "a rank that never comes", away, NOTHING, "2 of 3 ranks attached to the emulator; missing: 2")
     stays = f"case $PMI_RANK in 2) {ping} -B 47594;; 3) {client.replace('47593', '47594').replace('B9E9', 'B9EA')};; esac; sleep 50"
-    waits = emulator.run(mpi, ["sh", "-c", stays], ["--topo", "star:3"])
+    waits = emulator.run(mpi, ["sh", "-c", stays], ["--on", "star:3"])
     problem = None if waits.code and waits.seconds < 40 else f"{waits.why()} after {waits.seconds:.0f} s"
     if "nothing was sent since an endpoint was refused" not in waits.output:
         problem = "the output does not give the reason of the end"

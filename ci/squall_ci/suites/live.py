@@ -1,6 +1,6 @@
 """Run an unmodified MPI job over an emulated leaf-spine in real time: one link is slow, another swallows everything.
 
-`squall emulate run` emulates 4 leaves and 2 spines with 8 hosts, ECN and trimming. A permutation of large messages crosses
+`squall run --on` emulates 4 leaves and 2 spines with 8 hosts, ECN and trimming. A permutation of large messages crosses
 it, every byte compared: once with squall's own path selection, once with FI_SQUALL_LB=ecmp, which keeps a flow on one path
 as tcp does. One uplink has a quarter of its rate. After a third of the time another swallows everything; after two thirds
 routing avoids it. The loads of the links over time are in an HTML report of each job.
@@ -21,7 +21,7 @@ from squall_ci.tally import table, Tally
 
 RANKS = 8
 SECONDS = 9.0
-NETWORK = ["--topo", "leaf-spine:4x2x2", "--rate-scale", "0.01"]
+NETWORK = ["--on", "leaf-spine:4x2x2", "--rate-scale", "0.01"]
 SLOW, DEAD = "leaf0-spine0", "leaf1-spine1"
 # By the seconds of a job.
 TIMELINE = """\
@@ -36,13 +36,13 @@ SELECTIONS = {
 }
 # The bandwidth that the network has to carry without failures, Gb/s.
 LEAST = 2.0
-# The summary of `squall emulate run` at the end of a job.
-CROSSED = re.compile(r"^squall emulate: (\d+ packets .* entered, .* (\d+) trimmed, (\d+) lost; .*)$", re.M)
+# The summary of the emulator at the end of a job.
+CROSSED = re.compile(r"^squall: (\d+ packets .* entered, .* (\d+) trimmed, (\d+) lost; .*)$", re.M)
 
 
 def run_stream(options: list[Word], env: dict[str, str], size: int, seconds: float = SECONDS) -> Job:
     """Runs the permutation with messages of `size` bytes on an emulated network with these options."""
-    emulate = [str(word) for word in (squall(), "emulate", "run", *NETWORK, *options, "--")]
+    emulate = [str(word) for word in (squall(), "run", *NETWORK, *options, "--")]
     # Every message crosses the spines.
     return run_program(
         "stream",

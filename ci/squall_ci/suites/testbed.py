@@ -3,7 +3,7 @@ simulator.
 
 Sections V-A to C and figure 16 of the paper measure an incast of 15, a permutation and a sequential all-to-all over 16 hosts
 at 50 Gb/s, against the optimum and against RoCEv2. Here 16 ranks of an MPI job play them (fabtests/mpi/testbed.py) on the
-network of tools/plans/25-testbed.toml, under `squall emulate run`. SMaRTT is NSCC with its own path selection, on a network
+network of tools/plans/25-testbed.toml, under `squall run`. SMaRTT is NSCC with its own path selection, on a network
 that trims. RoCEv2 needs hardware; in its place is DCQCN with the constants of network cards, one path for each flow, and
 pauses instead of losses. Each pattern and length is a job of its own, so that no window is an old one.
 
@@ -27,7 +27,7 @@ from squall_ci.tally import table, Tally
 
 PLAN = "25-testbed"
 RANKS = 16
-NETWORK = ["--topo", "leaf-spine:4x4x4", "--rate", "50G", "--latency", "1000"]
+NETWORK = ["--on", "leaf-spine:4x4x4", "--rate", "50G", "--latency", "1000"]
 PATTERNS = ("incast", "permutation", "all-to-all")
 SIZES = {"64KB": 64_000, "128KB": 128_000, "1MB": 1_000_000, "4MB": 4_000_000, "16MB": 16_000_000}
 STACKS = ("nscc", "roce")
@@ -140,7 +140,7 @@ def play(cell: Cell) -> tuple[str | None, float]:
     pattern, size, stack = cell
     mpi = MPIS["mpich"]
     program: list[Word] = [mpi.python, MPI_TESTS / "testbed.py", pattern, SIZES[size]]
-    emulate: list[Word] = [squall(), "emulate", "run", "--quiet", *network(stack), "--"]
+    emulate: list[Word] = [squall(), "run", "--quiet", *network(stack), "--"]
     command = [*emulate, *mpi.command(RANKS, program)]
     result = run(command, environment(stack), 300)
     found = re.search(r"^finish: ([\d.]+)$", result.output, re.M)

@@ -17,15 +17,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clap::{Parser, Subcommand};
+use clap::{Arg, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::doctor::command as doctor;
 use crate::emulate::cli as emulate;
+use crate::run::cli as job;
 use crate::top::command as top;
 use squall_netsim::output::Origin;
 use squall_netsim::output::files::FileError;
 
-/// Networks made of software: simulate the transport, emulate the network, report.
+/// Squall: run jobs on the transport, simulate it, emulate a network, watch and diagnose jobs.
 #[derive(Parser, Debug)]
 #[command(name = "squall", version, propagate_version = true, max_term_width = 100)]
 pub struct Args {
@@ -35,6 +36,10 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Run a job on squall, over the real network or an emulated one.
+    Run(Box<job::RunArgs>),
+    /// Print the variables with which jobs use squall.
+    Env(job::EnvArgs),
     /// Simulate one workload over one network.
     Sim(Box<sim::SimArgs>),
     /// List and run experiments.
@@ -96,15 +101,27 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// Returns the command line. Options of the emulator have a meaning for `run` only where it runs one.
+fn command_line() -> clap::Command {
+    let emulator = emulate::EmulatorArgs::augment_args(clap::Command::new("emulator"));
+    let is_of_emulator = |arg: &Arg| emulator.get_arguments().any(|of| of.get_id() == arg.get_id());
+    Args::command().mut_subcommand("run", |run| {
+        run.mut_args(|arg| if is_of_emulator(&arg) { arg.requires("on") } else { arg })
+    })
+}
+
 /// Runs the command line of this process. `commit` is the commit from which the program was built,
 /// if known.
 #[must_use]
 pub fn main(commit: Option<&str>) -> ExitCode {
     squall_research::register();
-    let args = Args::parse();
+    let args =
+        Args::from_arg_matches(&command_line().get_matches()).unwrap_or_else(|error| error.exit());
     let origin = Origin::of_this_process(commit);
     let done = match args.command {
-        Command::Emulate(args) => return emulate::run(&args, &origin),
+        Command::Run(args) => return job::run(&args, &origin),
+        Command::Env(args) => job::print_variables(&args).map(|()| 0).map_err(Failure::usage),
+        Command::Emulate(args) => return emulate::run(&args),
         Command::Sim(args) => sim::run(&args, &origin),
         Command::Plan(command) => plan::run(&command, &origin),
         Command::Report(args) => report::run(&args),

@@ -9,13 +9,13 @@ use clap::Args;
 use super::bar::Bar;
 use super::report::write_report;
 use super::{Failure, Format, choices, interrupts};
-use crate::emulate::record::{NETWORK, OPTIONS, TIMELINE};
 use crate::plan::{
     FailureKind, FailureTable, FailureTime, HostTable, LinkChoice, LinkFailure, ObserveTable,
     PacketScene, PlaceFailure, PreparedSimulation, SquallTable, Stack, TopologyTable,
     TransportTable, WorkloadFile, WorkloadTable, run_scene,
 };
 use crate::report::from_runs;
+use crate::run::record::{NETWORK, OPTIONS, TIMELINE};
 use squall_cc::{PathsConfig, Scope};
 use squall_emulator::Timeline;
 use squall_netsim::Bytes;
@@ -41,7 +41,7 @@ pub(super) struct SimArgs {
     /// all-to-all:BYTES:WINDOW, all-reduce:ALGORITHM:BYTES, poisson:SIZES:LOAD:DURATION_US.
     #[arg(long, visible_alias = "cm", value_name = "FILE|WORD")]
     load: Option<String>,
-    /// Instead of a load, a job that was recorded: what `squall emulate run --record` or FI_SQUALL_TRACE left. Without --topo
+    /// Instead of a load, a job that was recorded: what `squall run --record` or FI_SQUALL_TRACE left. Without --topo
     /// over the network that a record has, with its options unless any is given, and what happened to it; rank i is host i. Recorded and simulated times are
     /// printed beside each other. Or a GOAL schedule, if it ends in `.goal`.
     #[arg(long, value_name = "DIR|FILE", conflicts_with = "load")]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::environment::variable;
 use super::finding::Finding;
-use crate::launchers::{recognise, says};
+use crate::run::launchers::{recognise, version_output};
 
 /// Returns the variables that a launcher needs and that are not set. `text` is the launcher's
 /// version output.
@@ -28,7 +28,9 @@ fn judge(text: &str, set: impl Fn(&str) -> Option<String>) -> Option<Finding> {
 /// Checks the launchers in PATH.
 pub(super) fn check() -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
-    for text in ["mpiexec", "mpirun"].into_iter().filter_map(|program| says(Path::new(program))) {
+    for text in
+        ["mpiexec", "mpirun"].into_iter().filter_map(|program| version_output(Path::new(program)))
+    {
         findings.extend(judge(&text, variable).filter(|finding| !findings.contains(finding)));
     }
     if findings.is_empty() {
@@ -44,7 +46,7 @@ pub(super) fn check() -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::doctor::finding::Level;
-    use crate::launchers::LAUNCHERS;
+    use crate::run::launchers::LAUNCHERS;
 
     #[test]
     fn readme_asks_for_the_same() {

@@ -10,7 +10,6 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::join::{self, JoinArgs};
-use super::run::{self, RunArgs};
 use super::tunnel::{self, TunnelArgs};
 use crate::plan::TopologyTable;
 use squall_base::{Rate, Span};
@@ -18,14 +17,13 @@ use squall_emulator::tunnel::FarEnd;
 use squall_emulator::{Command, Relay, RelayConfig, Status, ask, parse_rate, parse_share};
 use squall_netsim::Picos;
 use squall_netsim::model::NetworkArgs;
-use squall_netsim::output::Origin;
 use squall_netsim::settings::Settings;
 use squall_netsim::topology::Topology;
 
 /// A network made of software that real endpoints attach to: FI_SQUALL_EMULATOR=SOCKET.
 #[derive(Args, Debug)]
 pub(crate) struct EmulateArgs {
-    /// The emulator's socket. Default: squall-emulator.sock where temporary files are; of `run` one of its own.
+    /// The emulator's socket. Default: squall-emulator.sock in the folder for temporary files.
     #[arg(long, short, global = true, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// What to do.
@@ -44,8 +42,6 @@ impl EmulateArgs {
 pub(crate) enum EmulateCommand {
     /// Run an emulator until it is told to go down, or interrupted.
     Up(Box<UpArgs>),
-    /// Run a job on an emulator of its own: rank i is host i, and all that its ranks say to each other crosses the emulator.
-    Run(Box<RunArgs>),
     /// Run a job on an emulator that is up, beside others that are on it.
     Join(JoinArgs),
     /// Lead to an emulator that is up on another machine, by UDP: opens a socket here for endpoints and commands.
@@ -128,6 +124,17 @@ pub(crate) struct UpArgs {
     /// dart-64, dart-1024.
     #[arg(long, value_name = "FILE|WORD", default_value = "leaf-spine:4x2x2")]
     pub topo: String,
+    /// Parameters of the emulator.
+    #[command(flatten)]
+    pub emulator: EmulatorArgs,
+    /// Say nothing but errors.
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+/// Parameters of an emulator, besides its topology.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct EmulatorArgs {
     /// Rate of all links of a topology that a word names [default: 100G].
     #[arg(long, value_parser = rate)]
     pub rate: Option<Rate>,
@@ -156,30 +163,27 @@ pub(crate) struct UpArgs {
     /// Seed of hashing and marking.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Say nothing but errors.
-    #[arg(long, short)]
-    pub quiet: bool,
 }
 
 fn rate(text: &str) -> Result<Rate, squall_emulator::CommandError> {
     parse_rate(text)
 }
 
-impl UpArgs {
+impl EmulatorArgs {
     /// Builds the topology that the user named by a file or a word.
-    pub(super) fn topology(&self) -> Result<Topology, String> {
-        let Some(word) = TopologyTable::from_word(&self.topo) else { return self.read() };
+    pub(crate) fn topology(&self, topo: &str) -> Result<Topology, String> {
+        let Some(word) = TopologyTable::from_word(topo) else { return self.read(topo) };
         let table = word.map_err(|error| error.to_string())?;
         for (option, given, key) in [
             ("--rate", self.rate.is_some(), "gbps"),
             ("--latency", self.latency.is_some(), "link_ns"),
         ] {
-            if given && self.topo.contains(&format!("{key}=")) {
-                return Err(format!("{option} and {key} of {}, expected one of both", self.topo));
+            if given && topo.contains(&format!("{key}=")) {
+                return Err(format!("{option} and {key} of {topo}, expected one of both"));
             }
         }
         let built = table.build(Path::new(""));
-        let mut topology = built.map_err(|error| format!("{}: {error}", self.topo))?;
+        let mut topology = built.map_err(|error| format!("{topo}: {error}"))?;
         for link in &mut topology.links {
             link.rate = self.rate.unwrap_or(link.rate);
             link.latency = self.latency.map_or(link.latency, Picos::nanos);
@@ -187,13 +191,13 @@ impl UpArgs {
         Ok(topology)
     }
 
-    fn read(&self) -> Result<Topology, String> {
-        let file = Path::new(&self.topo);
+    fn read(&self, topo: &str) -> Result<Topology, String> {
+        let file = Path::new(topo);
         if !file.exists() {
-            return Err(TopologyTable::neither(&self.topo).to_string());
+            return Err(TopologyTable::neither(topo).to_string());
         }
         if self.rate.is_some() || self.latency.is_some() {
-            return Err(format!("{}: links have their rates and latencies in the file", self.topo));
+            return Err(format!("{topo}: links have their rates and latencies in the file"));
         }
         let table = TopologyTable::File(file.to_owned());
         table.build(Path::new("")).map_err(|error| error.to_string())
@@ -201,9 +205,9 @@ impl UpArgs {
 
     /// Returns the settings of the emulator before scaling, under the names of the options.
     /// Settings of the network have the keys of a plan.
-    pub(super) fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self, topo: &str) -> Settings {
         let mut settings = Settings::default();
-        settings.set("emulator.topo", &self.topo);
+        settings.set("emulator.topo", topo);
         let optional = [
             ("emulator.rate_gbps", self.rate.map(|rate| rate.0 as f64 / 1e9)),
             ("emulator.latency_ns", self.latency.map(|ns| ns as f64)),
@@ -227,7 +231,7 @@ impl UpArgs {
     }
 
     /// Opens the emulator that the options describe.
-    pub(super) fn open(&self, socket: PathBuf) -> Result<Relay, String> {
+    pub(crate) fn open(&self, topo: &str, socket: PathBuf) -> Result<Relay, String> {
         let config = RelayConfig {
             rate_scale: self.rate_scale,
             latency_scale: self.times(),
@@ -235,29 +239,28 @@ impl UpArgs {
             network: self.network.options(),
             host_delay: Span::micros(self.host_delay),
             seed: self.seed,
-            ..RelayConfig::new(socket, self.topology()?)
+            ..RelayConfig::new(socket, self.topology(topo)?)
         };
         Relay::open(config).map_err(|e| e.to_string())
     }
 
     /// Opens the far end of tunnels to the emulator at `socket`, if other machines are let in.
-    pub(super) fn far_end(&self, socket: &Path) -> Result<Option<FarEnd>, String> {
+    pub(crate) fn far_end(&self, socket: &Path, quiet: bool) -> Result<Option<FarEnd>, String> {
         let Some(addr) = self.listen else { return Ok(None) };
-        let quiet = self.quiet;
         let far = FarEnd::open(addr, socket, move |line| {
             if !quiet {
-                run::tell(line);
+                tell(line);
             }
         })?;
         if !quiet {
-            run::tell(format_args!("tunnels may come to {}", far.addr()));
+            tell(format_args!("tunnels may come to {}", far.addr()));
         }
         Ok(Some(far))
     }
 }
 
 /// Describes an emulator in one line.
-pub(super) fn about(relay: &Relay) -> String {
+pub(crate) fn about(relay: &Relay) -> String {
     let (topology, status) = (relay.topology(), relay.status());
     format!(
         "{} hosts, {} switches, {} links; hosts at {:.3} Gb/s, round trip {:.0} us; {}",
@@ -272,10 +275,9 @@ pub(super) fn about(relay: &Relay) -> String {
 
 /// Runs the command. Errors go to standard error; the exit status is 1 then.
 #[must_use]
-pub(crate) fn run(args: &EmulateArgs, origin: &Origin) -> ExitCode {
+pub(crate) fn run(args: &EmulateArgs) -> ExitCode {
     let command = match &args.command {
         EmulateCommand::Up(up) => return finish(self::up(args, up)),
-        EmulateCommand::Run(job) => return run::run(args.socket.as_deref(), job, origin),
         EmulateCommand::Join(job) => return join::run(&args.socket(), job),
         EmulateCommand::Tunnel(tunnel) => return tunnel::run(&args.socket(), tunnel),
         EmulateCommand::Down => Command::Down,
@@ -301,12 +303,17 @@ pub(crate) fn run(args: &EmulateArgs, origin: &Origin) -> ExitCode {
     }))
 }
 
+/// Prints a line to standard error.
+pub(super) fn tell(line: fmt::Arguments<'_>) {
+    // Standard error may be closed.
+    let _ = writeln!(std::io::stderr(), "squall emulate: {line}");
+}
+
 fn finish(result: Result<(), String>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
-            // Standard error may be closed.
-            let _ = writeln!(std::io::stderr(), "squall emulate: {text}");
+            tell(format_args!("{text}"));
             ExitCode::FAILURE
         }
     }
@@ -322,7 +329,7 @@ fn print(text: fmt::Arguments<'_>) -> Result<(), String> {
 }
 
 fn up(args: &EmulateArgs, up: &UpArgs) -> Result<(), String> {
-    let mut relay = up.open(args.socket())?;
+    let mut relay = up.emulator.open(&up.topo, args.socket())?;
     let (stop, interrupt) = UnixStream::pair().map_err(|e| e.to_string())?;
     ctrlc::set_handler(move || {
         // If the pipe is full, a byte is already there.
@@ -333,7 +340,7 @@ fn up(args: &EmulateArgs, up: &UpArgs) -> Result<(), String> {
         let about = about(&relay);
         print(format_args!("emulator at {}: {about}\n", args.socket().display()))?;
     }
-    let _tunnels = up.far_end(&args.socket())?;
+    let _tunnels = up.emulator.far_end(&args.socket(), up.quiet)?;
     let mut say = |line: fmt::Arguments<'_>| {
         if !up.quiet {
             // The process that started the emulator may be gone.

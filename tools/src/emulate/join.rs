@@ -8,25 +8,22 @@ use std::process::ExitCode;
 use clap::Args;
 use squall_net::HostList;
 
-use super::job::Job;
-use super::run::{NOTHING, RunFailure, announce, nobody_came, tell, variables};
-use crate::launchers::launcher_of;
+use super::cli::tell;
+use crate::run::job::Job;
+use crate::run::switches::Switches;
+use crate::run::{REFUSED, emulator_variables, no_endpoint, prepare};
 use squall_emulator::{Command, Status, ask};
 
 /// Starts a job on an emulator that is up: the variables that its MPI needs are set so that every message crosses the emulator. Other
 /// jobs may be on it at the same time, on the same hosts or others.
 ///
-/// The exit status is the job's; 125 when there is nothing to show for it: no emulator is up, or no process of the job attached to it;
-/// 126 and 127 when the command cannot be run, or is not there.
+/// The exit status is the job's; 2 if the job cannot be started, no emulator is up, or no process of the job attached to it.
 #[derive(Args, Debug)]
 pub(crate) struct JoinArgs {
     /// Hosts of the ranks, in turn: 0,2x8,5-7 is host 0 for rank 0, host 2 for the next eight, then 5, 6 and 7; a number alone is
     /// the host of all. Default: rank i is host i.
     #[arg(long, value_name = "HOSTS")]
     pub hosts: Option<HostList>,
-    /// Say nothing but errors.
-    #[arg(long, short)]
-    pub quiet: bool,
     /// The job: mpiexec and what belongs to it.
     #[arg(required = true, last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
@@ -34,41 +31,35 @@ pub(crate) struct JoinArgs {
 
 /// Runs the command and reports errors.
 pub(super) fn run(socket: &Path, args: &JoinArgs) -> ExitCode {
-    let status = join(socket, args).unwrap_or_else(|failed| {
-        tell(format_args!("{}", failed.why));
-        failed.status
+    let status = join(socket, args).unwrap_or_else(|why| {
+        tell(format_args!("{why}"));
+        REFUSED
     });
     ExitCode::from(status)
 }
 
 /// Runs the job and returns the exit status.
-fn join(socket: &Path, args: &JoinArgs) -> Result<u8, RunFailure> {
+fn join(socket: &Path, args: &JoinArgs) -> Result<u8, String> {
     let before = attached(socket)?;
-    let launcher = launcher_of(Path::new(&args.command[0]));
-    let variables = variables(launcher, place(socket, args.hosts.as_ref()), None);
-    if !args.quiet {
-        announce(launcher, &variables);
-    }
+    let emulator = emulator_variables(place(socket, args.hosts.as_ref()), None)?;
+    let job = prepare(&args.command, true, &Switches::default(), emulator)?;
     // There is no emulator to stop: only the end of the job counts.
     let (_end, over) = UnixStream::pair().map_err(|e| e.to_string())?;
-    let ended = Job::start(&args.command, &variables, over)?.wait()?;
-    let after = match attached(socket) {
-        Ok(after) => after,
-        Err(gone) => {
-            tell(format_args!("{}", gone.why));
-            return Ok(ended.status);
-        }
-    };
+    let ended = Job::start(&job.command, &job.variables, over)?.wait()?;
     // Other jobs' endpoints count, too. But if no endpoint attached at all, none of this job's did.
-    if ended.interrupted || after > before {
-        return Ok(ended.status);
+    let silent = match attached(socket) {
+        Ok(after) if after <= before => no_endpoint(&job.variables),
+        Ok(_) => return Ok(ended.status),
+        Err(gone) => gone,
+    };
+    if !ended.interrupted {
+        tell(format_args!("{silent}"));
     }
-    let status = if ended.status == 0 { NOTHING } else { ended.status };
-    Err(RunFailure { status, why: nobody_came(&variables) })
+    Ok(if ended.interrupted || ended.status != 0 { ended.status } else { REFUSED })
 }
 
 /// Returns how many endpoints ever attached to the emulator.
-fn attached(socket: &Path) -> Result<u64, RunFailure> {
+fn attached(socket: &Path) -> Result<u64, String> {
     let answer = ask(socket, &Command::Status).map_err(|error| error.to_string())?;
     let status: Status = serde_json::from_str(&answer).map_err(|error| error.to_string())?;
     Ok(status.attached)

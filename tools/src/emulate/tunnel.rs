@@ -8,18 +8,18 @@ use std::process::ExitCode;
 use clap::Args;
 use squall_emulator::tunnel::lead;
 
-use super::run::tell;
+use super::cli::tell;
 
-/// Leads to a fabric on another machine: opens a socket here that endpoints and commands take for the fabric's, and carries
-/// what they say there, until it is interrupted or the fabric is gone.
+/// Leads to an emulator on another machine: opens a socket here that endpoints and commands use like the emulator's own, and
+/// carries their frames there, until it is interrupted or the emulator ends.
 ///
-/// The fabric is one that was brought up with --listen. Endpoints need addresses of their own (FI_SQUALL_IFACE names the
+/// The emulator was started with --listen. Endpoints need addresses of their own (FI_SQUALL_IFACE names the
 /// interface), as on any network.
 #[derive(Args, Debug)]
 pub(crate) struct TunnelArgs {
-    /// Where the fabric listens, as its `up --listen` says.
+    /// Address at which the emulator listens, that of its --listen.
     #[arg(value_name = "HOST:PORT")]
-    pub fabric: String,
+    pub emulator: String,
     /// Say nothing but errors.
     #[arg(long, short)]
     pub quiet: bool,
@@ -28,7 +28,7 @@ pub(crate) struct TunnelArgs {
 /// Serves the near end until it ends or is interrupted.
 pub(super) fn run(socket: &Path, args: &TunnelArgs) -> ExitCode {
     let served = stop_on_interrupt().and_then(|stop| {
-        lead(socket, &args.fabric, &stop, &mut |line| {
+        lead(socket, &args.emulator, &stop, &mut |line| {
             if !args.quiet {
                 tell(line);
             }

@@ -1,11 +1,10 @@
 //! The process of a job: starts it, asks it to end, and waits for it.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -13,28 +12,33 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::run::RunFailure;
+use squall_monitor::ProcessReport;
 
-/// Exit statuses of a shell for a command that cannot be run, and for one that does not exist.
-const NOT_RUN: u8 = 126;
-const NOT_THERE: u8 = 127;
+use super::preparation::Variables;
+use super::standard_error::ReportCollector;
+
+/// Variable that makes each process report its use of squall.
+const REPORT: &str = "FI_SQUALL_REPORT";
 /// Time that a launcher may take to end its ranks.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Interval at which the launcher's end is polled.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A job that was started.
-pub(super) struct Job {
+pub(crate) struct Job {
     state: Arc<State>,
     waiter: JoinHandle<io::Result<ExitStatus>>,
+    collector: ReportCollector,
 }
 
 /// The result of a job that ended.
-pub(super) struct JobEnd {
+pub(crate) struct JobEnd {
     /// Exit status of the job; 128 plus the signal's number if a signal ended it.
-    pub(super) status: u8,
+    pub(crate) status: u8,
     /// True if the user interrupted the job.
-    pub(super) interrupted: bool,
+    pub(crate) interrupted: bool,
+    /// Reports of the job's processes.
+    pub(crate) reports: Vec<ProcessReport>,
 }
 
 struct State {
@@ -63,23 +67,24 @@ impl State {
 }
 
 impl Job {
-    /// Starts a job with `variables` added to its environment. When the job ends, a byte is written
-    /// to `over`. Ctrl-C ends the job.
+    /// Starts a job with `variables` added to its environment. The job's standard error is copied to
+    /// ours, without the reports of its processes. When the job ends, a byte is written to `over`.
+    /// Ctrl-C ends the job.
     ///
     /// # Errors
     /// The command cannot be run, or no signal handler can be installed.
-    pub(super) fn start(
+    pub(crate) fn start(
         command: &[OsString],
-        variables: &BTreeMap<String, String>,
+        variables: &Variables,
         over: UnixStream,
-    ) -> Result<Self, RunFailure> {
+    ) -> Result<Self, String> {
         let mut words = command.iter();
         let program = words.next().ok_or_else(|| "a command is expected".to_owned())?;
-        let spawned = Command::new(program).args(words).envs(variables).spawn();
-        let mut child = spawned.map_err(|error| RunFailure {
-            status: if error.kind() == ErrorKind::NotFound { NOT_THERE } else { NOT_RUN },
-            why: format!("{}: {error}", program.display()),
-        })?;
+        let mut job = Command::new(program);
+        job.args(words).envs(variables).env(REPORT, "yes").stderr(Stdio::piped());
+        let mut child = job.spawn().map_err(|error| format!("{}: {error}", program.display()))?;
+        let standard_error = child.stderr.take().ok_or("the job has no standard error")?;
+        let collector = ReportCollector::start(standard_error, io::stderr());
         let pid = Pid::from_child(&child);
         let (over_flag, interrupted) = (AtomicBool::new(false), AtomicBool::new(false));
         let state = Arc::new(State { pid, over: over_flag, interrupted });
@@ -96,7 +101,7 @@ impl Job {
             of_handler.interrupted.store(true, Ordering::SeqCst);
             of_handler.end();
         });
-        let job = Self { state, waiter };
+        let job = Self { state, waiter, collector };
         handled.map_err(|error| {
             job.end();
             error.to_string()
@@ -105,7 +110,7 @@ impl Job {
     }
 
     /// Ends the job, unless it has ended.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.state.end();
     }
 
@@ -113,12 +118,13 @@ impl Job {
     ///
     /// # Errors
     /// The end of the job cannot be observed.
-    pub(super) fn wait(self) -> Result<JobEnd, RunFailure> {
+    pub(crate) fn wait(self) -> Result<JobEnd, String> {
         let ended = self.waiter.join().map_err(|_| "the job's end was not seen".to_owned())?;
+        let reports = self.collector.finish();
         let interrupted = self.state.interrupted.load(Ordering::SeqCst);
         let status = ended.map_err(|error| format!("the job's end was not seen: {error}"))?;
         // Exit codes fit into a byte, and so does 128 plus a signal's number.
         let status = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-        Ok(JobEnd { status: status.unwrap_or(1) as u8, interrupted })
+        Ok(JobEnd { status: status.unwrap_or(1) as u8, interrupted, reports })
     }
 }

@@ -1,107 +1,89 @@
-//! `squall emulate run`: runs a job on an emulator of its own.
+//! The job on an emulator of its own: `squall run --on`.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::Args;
 
-use super::cli::{UpArgs, about};
-use super::job::Job;
+use super::job::{Job, JobEnd};
+use super::preparation::Variables;
+use super::provider;
 use super::record::{Record, is_place};
 use crate::doctor::environment::{variable, variables_of};
-use crate::launchers::{LAUNCHERS, Launcher, launcher_of};
+use crate::emulate::cli::{EmulatorArgs, about};
 use squall_emulator::{Attendance, Relay, Timeline, Totals};
 use squall_netsim::output::{Origin, Provenance};
 use squall_netsim::settings::Settings;
 
-/// Starts an emulator and a job on it: rank i is host i, the variables that its MPI needs are set so that every message crosses
-/// the emulator, and both end together.
-///
-/// The exit status is the job's; 125 when there is nothing to show for it: what was asked for makes no sense, no packet crossed
-/// the emulator, or ranks never attached to it; 126 and 127 when the command cannot be run, or is not there.
-#[derive(Args, Debug)]
-pub(crate) struct RunArgs {
-    /// What the emulator is like.
+/// The emulated network of a job, and what is kept of it.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "An emulated network")]
+pub(crate) struct EmulatedArgs {
+    /// Run the job over an emulated network of this topology: rank i is host i, and all messages cross the network. htsim's
+    /// `.topo` or a graph; or leaf-spine:LEAVESxSPINESxHOSTS (hosts of a leaf), fat-tree:HOSTS:OVERSUBSCRIPTION, star:HOSTS,
+    /// dumbbell:HOSTS, with keys as plans have them behind, `,key=value`; or one of a paper: fat-320, dart-64, dart-1024.
+    #[arg(long, value_name = "TOPOLOGY")]
+    pub on: Option<String>,
+    /// Parameters of the emulator.
     #[command(flatten)]
-    pub up: UpArgs,
-    /// What happens to links and switches, a line each: `200ms fail-link leaf0-spine1`. Times count from the first packet.
-    #[arg(long, value_name = "FILE")]
+    pub emulator: EmulatorArgs,
+    /// Changes of links and switches, a line each: `200ms fail-link leaf0-spine1`. Times count from the first packet.
+    #[arg(long, value_name = "FILE", requires = "on")]
     pub timeline: Option<PathBuf>,
     /// Keep queues, links, flows and messages over time in this folder, with a report; `squall report` and `squall sim --trace`
     /// read it.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", requires = "on")]
     pub record: Option<PathBuf>,
     /// Write a report, an HTML page.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "on")]
     pub report: Option<PathBuf>,
-    /// The job: mpiexec and what belongs to it.
-    #[arg(required = true, last = true, value_name = "COMMAND")]
-    pub command: Vec<OsString>,
-}
-
-/// Exit status when there is no result of a job: an error of the command, or no packet of the job
-/// crossed the emulator.
-pub(super) const NOTHING: u8 = 125;
-/// Name of the provider's file, which libfabric loads.
-const OBJECT: &str = "libsquall-fi.so";
-
-/// Exit status of the command when it fails or the job shows nothing, and the reason.
-#[derive(Debug)]
-pub(super) struct RunFailure {
-    pub(super) status: u8,
-    pub(super) why: String,
-}
-
-impl From<String> for RunFailure {
-    fn from(why: String) -> Self {
-        Self { status: NOTHING, why }
-    }
-}
-
-/// Runs the command and reports errors.
-pub(super) fn run(socket: Option<&Path>, args: &RunArgs, origin: &Origin) -> ExitCode {
-    let status = host(socket, args, origin).unwrap_or_else(|failed| {
-        tell(format_args!("{}", failed.why));
-        failed.status
-    });
-    ExitCode::from(status)
+    /// The emulator's socket. Default: a new one in a temporary folder.
+    #[arg(long, value_name = "PATH", requires = "on")]
+    pub socket: Option<PathBuf>,
 }
 
 /// Prints a line to standard error, because standard output is the job's.
-pub(super) fn tell(line: fmt::Arguments<'_>) {
+fn tell(line: fmt::Arguments<'_>) {
     // Standard error may be closed.
-    let _ = writeln!(std::io::stderr(), "squall emulate: {line}");
+    let _ = writeln!(std::io::stderr(), "squall: {line}");
 }
 
-/// Runs the emulator, and the job on it; returns the exit status.
-fn host(socket: Option<&Path>, args: &RunArgs, origin: &Origin) -> Result<u8, RunFailure> {
+/// Runs the emulator with the topology `on`, and the job on it. Returns the end of the job, and the
+/// reason why it shows nothing about the network, if it does not.
+///
+/// # Errors
+/// The emulator cannot be opened or fails, or the job cannot be started.
+pub(super) fn run(
+    on: &str,
+    args: &EmulatedArgs,
+    command: &[OsString],
+    mut variables: Variables,
+    quiet: bool,
+    origin: &Origin,
+) -> Result<(JobEnd, Option<String>), String> {
+    let emulator = &args.emulator;
     let timeline = match &args.timeline {
-        Some(file) => Timeline::read(file, &args.up.topology()?).map_err(|e| e.to_string())?,
+        Some(file) => Timeline::read(file, &emulator.topology(on)?).map_err(|e| e.to_string())?,
         None => Timeline::default(),
     };
     let record = Record::prepare(args.record.as_deref(), args.report.as_deref())?;
     let folder = Folder::new().map_err(|e| format!("no folder for a socket: {e}"))?;
-    let socket = socket.map_or_else(|| folder.0.join("emulator"), Path::to_owned);
-    let mut relay = args.up.open(socket.clone())?;
-    let _tunnels = args.up.far_end(&socket)?;
+    let socket = args.socket.clone().unwrap_or_else(|| folder.0.join("emulator"));
+    let mut relay = emulator.open(on, socket.clone())?;
+    let _tunnels = emulator.far_end(&socket, quiet)?;
     relay.follow(timeline, record.is_wanted());
 
-    let quiet = args.up.quiet;
-    let launcher = launcher_of(Path::new(&args.command[0]));
     let place = format!("{},host=rank", socket.display());
-    let variables = variables(launcher, place, record.trace().as_deref());
+    variables.extend(emulator_variables(place, record.trace().as_deref())?);
     if !quiet {
         tell(format_args!("{}", about(&relay)));
-        announce(launcher, &variables);
     }
     let (stop, over) = UnixStream::pair().map_err(|e| e.to_string())?;
-    let job = Job::start(&args.command, &variables, over)?;
+    let job = Job::start(command, &variables, over)?;
     let served = relay.run(&stop, &mut |line| {
         if !quiet {
             tell(line);
@@ -115,85 +97,44 @@ fn host(socket: Option<&Path>, args: &RunArgs, origin: &Origin) -> Result<u8, Ru
     if !quiet {
         tell(format_args!("{}", crossed(&relay)));
     }
-    record.write(&relay, &args.command, provenance(origin, args, &variables, &relay))?;
+    record.write(&relay, command, provenance(origin, on, args, &variables, &relay))?;
     let nothing = if ended.interrupted {
         None
     } else {
         why_nothing(relay.attendance(), &relay.status().totals, &variables)
     };
-    match nothing {
-        Some(why) if ended.status == 0 => Err(why.into()),
-        Some(why) => {
-            tell(format_args!("{why}"));
-            Ok(ended.status)
-        }
-        None => Ok(ended.status),
-    }
+    Ok((ended, nothing))
 }
 
-/// Returns the environment variables for the job's processes. `place` says where their endpoints
-/// attach. If the MPI is not recognised, the variables of all known MPIs are set.
-pub(super) fn variables(
-    launcher: Option<&Launcher>,
-    place: String,
-    trace: Option<&Path>,
-) -> BTreeMap<String, String> {
-    let mut variables = BTreeMap::new();
-    let mut set = |name: &str, value: String| variables.insert(name.to_owned(), value);
-    let known = launcher.map_or(LAUNCHERS, core::slice::from_ref);
-    for (name, value) in
-        known.iter().flat_map(|launcher| launcher.needs.iter().chain(launcher.alone))
-    {
-        set(name, (*value).to_owned());
+/// Returns the variables that attach the endpoints of a job to an emulator. `place` is the value of
+/// FI_SQUALL_EMULATOR.
+///
+/// # Errors
+/// The environment contradicts one of them.
+pub(crate) fn emulator_variables(place: String, trace: Option<&Path>) -> Result<Variables, String> {
+    if let Some(shm) = variable("FI_SQUALL_SHM").filter(|shm| shm != "no") {
+        return Err(format!(
+            "FI_SQUALL_SHM={shm} lets messages bypass the emulated network: unset FI_SQUALL_SHM"
+        ));
     }
-    set("FI_PROVIDER", "squall".to_owned());
-    set("FI_SQUALL_EMULATOR", place);
-    set("FI_SQUALL_SHM", "no".to_owned());
+    let mut variables = Variables::new();
+    variables.insert("FI_SQUALL_EMULATOR".to_owned(), place);
+    variables.insert("FI_SQUALL_SHM".to_owned(), "no".to_owned());
     if let Some(trace) = trace {
-        set("FI_SQUALL_TRACE", trace.display().to_string());
+        variables.insert("FI_SQUALL_TRACE".to_owned(), trace.display().to_string());
     }
-    if variable("FI_PROVIDER_PATH").is_none()
-        && let Some(folder) = provider()
-    {
-        set("FI_PROVIDER_PATH", folder.display().to_string());
-    }
-    variables
-}
-
-/// Returns the folder of the provider that was built or installed with this program, if it exists.
-fn provider() -> Option<PathBuf> {
-    let program = std::env::current_exe().ok()?;
-    let beside = program.parent()?;
-    [beside.join("../provider"), beside.join("../lib/squall")]
-        .into_iter()
-        .find(|folder| folder.join(OBJECT).is_file())
-        .and_then(|folder| folder.canonicalize().ok())
-}
-
-/// Prints for which MPI variables are set, and each variable that the user had set to another
-/// value.
-pub(super) fn announce(launcher: Option<&Launcher>, variables: &BTreeMap<String, String>) {
-    match launcher {
-        Some(launcher) => tell(format_args!("variables are set for {}", launcher.name)),
-        None => {
-            tell(format_args!("no launcher of an MPI that is known: variables are set for all"));
-        }
-    }
-    for (name, value) in variables {
-        if let Some(other) = variable(name).filter(|other| other != value) {
-            tell(format_args!("{name}={other} is {value} for this job"));
-        }
-    }
+    Ok(variables)
 }
 
 /// Returns the provenance of a record: the options, and the provider's variables that the job had.
 fn provenance(
     origin: &Origin,
-    args: &RunArgs,
-    variables: &BTreeMap<String, String>,
+    on: &str,
+    args: &EmulatedArgs,
+    variables: &Variables,
     relay: &Relay,
 ) -> Provenance {
-    let mut settings = args.up.settings();
+    let mut settings = args.emulator.settings(on);
     if let Some(timeline) = &args.timeline {
         settings.set("timeline", timeline.display());
     }
@@ -230,17 +171,13 @@ fn crossed(relay: &Relay) -> String {
 }
 
 /// Returns the reason why the job's run shows nothing about the emulator; `None` if it does.
-fn why_nothing(
-    attendance: &Attendance,
-    totals: &Totals,
-    variables: &BTreeMap<String, String>,
-) -> Option<String> {
+fn why_nothing(attendance: &Attendance, totals: &Totals, variables: &Variables) -> Option<String> {
     let refused = attendance.refusals().join("; ");
     if attendance.endpoints() == 0 && !refused.is_empty() {
         return Some(format!("no endpoint of the job was taken: {refused}"));
     }
     if attendance.endpoints() == 0 {
-        return Some(nobody_came(variables));
+        return Some(no_endpoint(variables));
     }
     if totals.entered == 0 && !refused.is_empty() {
         let endpoints = attendance.endpoints();
@@ -270,13 +207,14 @@ fn why_nothing(
 }
 
 /// Returns the message that no process of the job attached, with what to check.
-pub(super) fn nobody_came(variables: &BTreeMap<String, String>) -> String {
+pub(crate) fn no_endpoint(variables: &Variables) -> String {
     let path = variables.get("FI_PROVIDER_PATH").cloned().or_else(|| variable("FI_PROVIDER_PATH"));
     let path = path.map_or_else(
-        || format!("FI_PROVIDER_PATH is not set; it names the folder of {OBJECT}"),
+        || format!("FI_PROVIDER_PATH is not set; it names the folder of {}", provider::OBJECT),
         |path| {
             format!(
-                "FI_PROVIDER_PATH={path}; `squall doctor` says whether {OBJECT} loads from there"
+                "FI_PROVIDER_PATH={path}; `squall doctor` checks whether {} loads from there",
+                provider::OBJECT
             )
         },
     );
@@ -311,29 +249,8 @@ mod tests {
     use squall_net::emulator::frame::{Hello, JobRank};
 
     #[test]
-    fn every_mpi_gets_what_it_needs_and_those_that_are_not_known_all() {
-        let place = || "/run/s,host=rank".to_owned();
-        let all = variables(None, place(), Some(Path::new("/r/trace")));
-        for (name, value) in [
-            ("FI_SQUALL_EMULATOR", "/run/s,host=rank"),
-            ("FI_SQUALL_SHM", "no"),
-            ("FI_SQUALL_TRACE", "/r/trace"),
-            ("MPIR_CVAR_NOLOCAL", "1"),
-            ("I_MPI_COLL_INTRANODE", "pt2pt"),
-            ("OMPI_MCA_mtl", "ofi"),
-            ("OMPI_MCA_osc", "^sm,ucx"),
-        ] {
-            assert_eq!(all.get(name).map(String::as_str), Some(value), "{name}");
-        }
-        let mpich = crate::launchers::recognise("HYDRA");
-        let mpich = variables(mpich, place(), None);
-        assert!(mpich.contains_key("MPIR_CVAR_NOLOCAL") && !mpich.contains_key("OMPI_MCA_mtl"));
-        assert!(!mpich.contains_key("FI_SQUALL_TRACE"));
-    }
-
-    #[test]
     fn a_job_that_says_nothing_about_the_emulator_is_told_from_one_that_does() {
-        let none = BTreeMap::new();
+        let none = Variables::new();
         let (mut attendance, mut totals) = (Attendance::default(), Totals::default());
         let why = |attendance: &Attendance, totals: &Totals| {
             why_nothing(attendance, totals, &none).unwrap_or_default()

@@ -1,0 +1,166 @@
+//! `squall run` and `squall env`.
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use super::REFUSED;
+use super::emulated::{self, EmulatedArgs};
+use super::job::Job;
+use super::launchers::{LAUNCHERS, Launcher, Starter};
+use super::preparation::{self, PreparedJob, Variables, prepare};
+use super::summary::JobSummary;
+use super::switches::Switches;
+use squall_netsim::output::Origin;
+
+/// Runs a job on squall: finds the provider that was installed with this program, recognises the launcher, sets what its MPI
+/// needs on all hosts, and ends with a summary of all ranks on standard error.
+///
+/// Launchers: mpiexec and mpirun of MPICH, Intel MPI, Open MPI 4 and 5, srun, prun; or a program that uses libfabric itself.
+///
+/// The exit status is the launcher's, or 2 if the request is refused, with --require a rank did not use squall, or with --on
+/// no message crossed the emulated network.
+#[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
+pub(crate) struct RunArgs {
+    /// Fail, with status 2, if a rank did not use squall.
+    #[arg(long)]
+    require: bool,
+    /// Send messages between ranks of one host through squall, too, and not through the shared memory of their MPI.
+    #[arg(long)]
+    all: bool,
+    /// Print errors only, not the summary.
+    #[arg(long, short)]
+    quiet: bool,
+    #[command(flatten)]
+    switches: Switches,
+    #[command(flatten)]
+    emulated: EmulatedArgs,
+    /// The job: the launcher and its arguments.
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Prints the variables with which jobs use squall, for batch scripts and module files: eval "$(squall env)".
+#[derive(Args, Debug)]
+pub(crate) struct EnvArgs {
+    /// MPI of the jobs. Default: that of mpiexec in PATH; all of them if there is none.
+    #[arg(long, value_enum)]
+    mpi: Option<MpiName>,
+    /// Send messages between ranks of one host through squall, too, and not through the shared memory of their MPI.
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    switches: Switches,
+}
+
+/// Name of a known MPI.
+#[derive(Clone, Copy, Debug)]
+struct MpiName(usize);
+
+impl MpiName {
+    const ALL: [Self; LAUNCHERS.len()] = {
+        let mut all = [Self(0); LAUNCHERS.len()];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = Self(i);
+            i += 1;
+        }
+        all
+    };
+
+    fn launcher(self) -> &'static Launcher {
+        &LAUNCHERS[self.0]
+    }
+}
+
+impl ValueEnum for MpiName {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        let launcher = self.launcher();
+        Some(clap::builder::PossibleValue::new(launcher.key).help(launcher.name))
+    }
+}
+
+/// Runs the job and reports errors.
+pub(crate) fn run(args: &RunArgs, origin: &Origin) -> ExitCode {
+    ExitCode::from(run_job(args, origin).unwrap_or_else(|why| {
+        tell(&format!("run: {why}"));
+        REFUSED
+    }))
+}
+
+/// Prints a line to standard error, because standard output is the job's.
+fn tell(line: &str) {
+    // Standard error may be closed.
+    let _ = writeln!(io::stderr(), "squall: {line}");
+}
+
+/// Runs the job and returns the exit status.
+fn run_job(args: &RunArgs, origin: &Origin) -> Result<u8, String> {
+    let all = args.all || args.emulated.on.is_some();
+    let PreparedJob { command, variables } =
+        prepare(&args.command, all, &args.switches, Variables::new())?;
+    let (ended, nothing) = match &args.emulated.on {
+        Some(on) => emulated::run(on, &args.emulated, &command, variables, args.quiet, origin)?,
+        None => {
+            // There is no emulator to stop: only the end of the job counts.
+            let (_end, over) = UnixStream::pair().map_err(|error| error.to_string())?;
+            (Job::start(&command, &variables, over)?.wait()?, None)
+        }
+    };
+    let summary = JobSummary::new(&ended.reports);
+    if let Some(why) = &nothing {
+        tell(why);
+    } else if !args.quiet || args.require && !summary.is_complete() {
+        summary.lines().iter().for_each(|line| tell(line));
+    }
+    let shows_nothing = nothing.is_some() || args.require && !summary.is_complete();
+    let refused = shows_nothing && !ended.interrupted && ended.status == 0;
+    Ok(if refused { REFUSED } else { ended.status })
+}
+
+/// Prints the variables.
+///
+/// # Errors
+/// The environment contradicts a variable, an option is not valid, or the provider cannot be loaded.
+pub(crate) fn print_variables(args: &EnvArgs) -> Result<(), String> {
+    let starter = match args.mpi {
+        Some(name) => Starter::Mpi(name.launcher()),
+        None => Starter::of("mpiexec".as_ref()).unwrap_or(Starter::Program),
+    };
+    let mut text = String::new();
+    for (name, value) in preparation::variables(starter, args.all, &args.switches)? {
+        text.push_str(&format!("export {name}={}\n", quoted(&value)));
+    }
+    io::stdout().write_all(text.as_bytes()).map_err(|error| error.to_string())
+}
+
+/// Quotes a value for a shell where it needs that.
+fn quoted(value: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-,:=+%@^".contains(c);
+    if !value.is_empty() && value.chars().all(plain) {
+        value.to_owned()
+    } else {
+        format!("'{}'", value.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_quoted_for_a_shell() {
+        assert_eq!(quoted("/opt/squall"), "/opt/squall");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted("a b;c"), "'a b;c'");
+        assert_eq!(quoted(""), "''");
+    }
+}

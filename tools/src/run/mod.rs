@@ -1,0 +1,19 @@
+//! `squall run` and `squall env`: starts a job of any known launcher on squall, over the real
+//! network or an emulated one, and summarises which ranks used it.
+
+pub(crate) mod cli;
+mod emulated;
+pub(crate) mod job;
+pub(crate) mod launchers;
+mod preparation;
+mod provider;
+pub(crate) mod record;
+mod standard_error;
+mod summary;
+pub(crate) mod switches;
+
+pub(crate) use emulated::{emulator_variables, no_endpoint};
+pub(crate) use preparation::prepare;
+
+/// Exit status when the command itself fails: the request is invalid, or the job shows nothing.
+pub(crate) const REFUSED: u8 = 2;

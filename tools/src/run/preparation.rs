@@ -1,0 +1,296 @@
+//! Preparation of a job: the environment and the command line with which every rank uses squall, and
+//! refusal of what contradicts it.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use super::launchers::{Launcher, Starter};
+use super::provider;
+use super::switches::Switches;
+use crate::doctor::environment::{variable, variables_of};
+
+/// Variable with the names of the providers that libfabric offers.
+const PROVIDERS: &str = "FI_PROVIDER";
+/// Options with which launchers pass no variables on.
+const PASSES_NOTHING: &[&str] = &["-genvnone", "-envnone", "--export=NONE", "--export=NIL"];
+
+/// Names and values of environment variables.
+pub(crate) type Variables = BTreeMap<String, String>;
+
+/// A job that can be started.
+pub(crate) struct PreparedJob {
+    pub(crate) command: Vec<OsString>,
+    pub(crate) variables: Variables,
+}
+
+/// Prepares a job. With `all`, messages between ranks of one host go through squall, too.
+/// `emulator` has the variables that attach endpoints to an emulated network.
+///
+/// # Errors
+/// The job cannot use squall, with the reason and what to do.
+pub(crate) fn prepare(
+    words: &[OsString],
+    all: bool,
+    switches: &Switches,
+    emulator: Variables,
+) -> Result<PreparedJob, String> {
+    let program = words.first().ok_or("no command: squall run -- mpiexec -n 4 ./app")?;
+    find(program)?;
+    let starter = Starter::of(Path::new(program))?;
+    let mut variables = variables(starter, all, switches)?;
+    variables.extend(emulator);
+    let command = command(starter, words, &variables)?;
+    Ok(PreparedJob { command, variables })
+}
+
+/// Returns the variables with which jobs of these MPIs use squall. With `all`, messages between ranks
+/// of one host go through squall, too. Variables that the user has set to a value that serves as well
+/// are not in the list.
+///
+/// # Errors
+/// The environment contradicts a variable, an option is not valid, or the provider cannot be loaded.
+pub(super) fn variables(
+    starter: Starter,
+    all: bool,
+    switches: &Switches,
+) -> Result<Variables, String> {
+    let mut variables = Variables::new();
+    for launcher in starter.mpis() {
+        for (name, value) in launcher.needs {
+            set_for_mpi(&mut variables, starter, launcher, (name, value))?;
+        }
+        if all {
+            let alone = launcher.alone.iter().filter(|(name, _)| variable(name).is_none());
+            variables.extend(alone.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        }
+    }
+    for (name, value) in switches.variables()? {
+        if let Some(other) = variable(name).filter(|other| *other != value) {
+            return Err(format!(
+                "{name}={other} and the option for {value}: choose one; unset {name}"
+            ));
+        }
+        variables.insert(name.to_owned(), value);
+    }
+    if check_providers(variable(PROVIDERS).as_deref())? {
+        variables.insert(PROVIDERS.to_owned(), "squall".to_owned());
+    }
+    variables.insert(provider::PATH.to_owned(), provider::search_path()?);
+    Ok(variables)
+}
+
+/// Adds a variable that an MPI needs, unless the user has set it.
+///
+/// # Errors
+/// The user has set it to another value, and the job is certainly of this MPI.
+fn set_for_mpi(
+    variables: &mut Variables,
+    starter: Starter,
+    launcher: &Launcher,
+    (name, value): (&str, &str),
+) -> Result<(), String> {
+    match variable(name) {
+        None => {
+            variables.insert(name.to_owned(), value.to_owned());
+        }
+        Some(other) if other != value && matches!(starter, Starter::Mpi(_)) => {
+            return Err(format!(
+                "{name}={other} keeps {} from using squall, which needs {name}={value}: unset {name}",
+                launcher.name
+            ));
+        }
+        Some(_) => {}
+    }
+    Ok(())
+}
+
+/// Checks the user's FI_PROVIDER. Returns whether it is to be set.
+///
+/// # Errors
+/// It leaves squall out.
+fn check_providers(providers: Option<&str>) -> Result<bool, String> {
+    let Some(providers) = providers else { return Ok(true) };
+    let (names, excludes) =
+        providers.strip_prefix('^').map_or((providers, false), |names| (names, true));
+    let named = names.split([',', ';']).any(|name| name == "squall");
+    if named != excludes {
+        return Ok(!named);
+    }
+    Err(format!(
+        "{PROVIDERS}={providers} leaves squall out: unset {PROVIDERS}, or add squall to it"
+    ))
+}
+
+/// Returns the command, with options that pass the variables to other hosts where the launcher needs
+/// them.
+///
+/// # Errors
+/// Words of the command contradict a variable.
+fn command(
+    starter: Starter,
+    command: &[OsString],
+    variables: &Variables,
+) -> Result<Vec<OsString>, String> {
+    let [program, words @ ..] = command else {
+        return Err("no command: squall run -- mpiexec -n 4 ./app".to_owned());
+    };
+    if !matches!(starter, Starter::Program) {
+        check_words(words, variables)?;
+    }
+    let mut prepared = vec![program.clone()];
+    if let Starter::Mpi(Launcher { by_option: true, .. }) = starter {
+        // The user's own settings must be the same on all hosts, too.
+        let own = variables_of("FI_").into_iter().map(|(name, _)| name);
+        let mut names: Vec<String> = own.chain(variables.keys().cloned()).collect();
+        names.sort_unstable();
+        names.dedup();
+        for name in names {
+            prepared.extend([OsString::from("-x"), name.into()]);
+        }
+    }
+    prepared.extend(words.iter().cloned());
+    Ok(prepared)
+}
+
+/// Refuses options of the launcher that contradict a variable, in the forms `-x NAME=VALUE`,
+/// `-genv NAME VALUE` and `--mca NAME VALUE`.
+fn check_words(words: &[OsString], variables: &Variables) -> Result<(), String> {
+    let text = |word: &OsString| word.to_string_lossy().into_owned();
+    let words: Vec<String> = words.iter().map(text).collect();
+    for (i, word) in words.iter().enumerate() {
+        if PASSES_NOTHING.contains(&word.as_str()) {
+            return Err(format!(
+                "{word} passes no variables to the ranks, and squall needs some: leave it out"
+            ));
+        }
+        let mca = i > 0 && ["--mca", "-mca", "--gmca", "-gmca"].contains(&words[i - 1].as_str());
+        let name = if mca { format!("OMPI_MCA_{word}") } else { word.clone() };
+        let (name, value) = match name.split_once('=') {
+            Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+            None => (name, words.get(i + 1).cloned()),
+        };
+        if let (Some(value), Some(wanted)) = (value, variables.get(&name))
+            && value != *wanted
+            // A script is a word, too.
+            && !value.contains(char::is_whitespace)
+            && (mca || word.contains('=') || is_setting(&words, i))
+        {
+            return Err(format!(
+                "{name}={value} on the command line contradicts {name}={wanted}, with which ranks use squall: leave it out"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether the word before this one makes it a variable's name.
+fn is_setting(words: &[String], i: usize) -> bool {
+    i > 0 && ["-genv", "-env", "--genv", "--env"].contains(&words[i - 1].as_str())
+}
+
+/// Finds a program as execvp(3) does.
+///
+/// # Errors
+/// It is not there, or not executable.
+fn find(program: &OsStr) -> Result<PathBuf, String> {
+    let name = Path::new(program);
+    let runs = |file: &Path| {
+        file.metadata()
+            .is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+    };
+    if name.components().count() > 1 {
+        return match runs(name) {
+            true => Ok(name.to_owned()),
+            false if name.exists() => {
+                Err(format!("{}: not an executable file; chmod +x makes it one", name.display()))
+            }
+            false => Err(format!("{}: no such program", name.display())),
+        };
+    }
+    let folders = variable("PATH").unwrap_or_default();
+    let mut files = folders.split(':').map(|folder| Path::new(folder).join(name));
+    files.find(|file| runs(file)).ok_or_else(|| {
+        format!("{}: no such program in PATH; load its module, or give its path", name.display())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::launchers::{LAUNCHERS, recognise};
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split_whitespace().map(OsString::from).collect()
+    }
+
+    fn set(pairs: &[(&str, &str)]) -> Variables {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn open_mpi_passes_variables_by_option_and_others_do_not() {
+        let variables = set(&[("FI_PROVIDER", "squall"), ("OMPI_MCA_pml", "cm")]);
+        let job = words("sh -np 2 ./app");
+        let open_mpi = Starter::Mpi(recognise("mpirun (Open MPI) 5.0").expect("known"));
+        let prepared = command(open_mpi, &job, &variables).expect("fine");
+        let prepared: Vec<_> = prepared.iter().map(|word| word.to_string_lossy()).collect();
+        assert_eq!(prepared[0], "sh");
+        assert_eq!(prepared[prepared.len() - 3..], ["-np", "2", "./app"]);
+        let text = prepared.join(" ");
+        assert!(text.contains("-x FI_PROVIDER ") && text.contains("-x OMPI_MCA_pml "), "{text}");
+        let mpich = Starter::Mpi(recognise("HYDRA").expect("known"));
+        assert_eq!(command(mpich, &job, &variables).expect("fine"), job);
+        assert_eq!(command(Starter::Slurm, &job, &variables).expect("fine"), job);
+    }
+
+    #[test]
+    fn contradictions_on_the_command_line_are_refused() {
+        let variables =
+            set(&[("FI_PROVIDER", "squall"), ("OMPI_MCA_pml", "cm"), ("I_MPI_FABRICS", "ofi")]);
+        let launcher = Starter::Mpi(&LAUNCHERS[0]);
+        for (job, says) in [
+            (
+                "sh --mca pml ob1 ./app",
+                "OMPI_MCA_pml=ob1 on the command line contradicts OMPI_MCA_pml=cm",
+            ),
+            ("sh -x FI_PROVIDER=tcp ./app", "contradicts FI_PROVIDER=squall"),
+            ("sh -genv I_MPI_FABRICS shm ./app", "contradicts I_MPI_FABRICS=ofi"),
+            ("sh -genvnone -n 2 ./app", "passes no variables"),
+        ] {
+            let refused = command(launcher, &words(job), &variables).expect_err(job);
+            assert!(refused.contains(says), "{job}: {refused}");
+        }
+        for fine in ["sh --mca pml cm ./app", "sh -x FI_PROVIDER ./app I_MPI_FABRICS shm"] {
+            assert!(command(launcher, &words(fine), &variables).is_ok(), "{fine}");
+        }
+    }
+
+    #[test]
+    fn programs_that_cannot_be_started_are_refused() {
+        for (program, says) in [
+            ("/no/such/mpiexec", "/no/such/mpiexec: no such program"),
+            ("no-such-launcher", "no such program in PATH"),
+            ("/etc/passwd", "not an executable file"),
+        ] {
+            let refused = find(OsStr::new(program)).expect_err(program);
+            assert!(refused.contains(says), "{program}: {refused}");
+        }
+        assert!(find(OsStr::new("sh")).is_ok());
+    }
+
+    #[test]
+    fn a_choice_of_providers_must_have_squall() {
+        assert_eq!(check_providers(None), Ok(true));
+        assert_eq!(check_providers(Some("tcp;squall")), Ok(false));
+        assert_eq!(check_providers(Some("^tcp")), Ok(true));
+        for bad in ["tcp", "^squall", "^tcp,squall"] {
+            let refused = check_providers(Some(bad)).expect_err(bad);
+            assert!(
+                refused.starts_with(&format!("FI_PROVIDER={bad} leaves squall out")),
+                "{refused}"
+            );
+        }
+    }
+}
