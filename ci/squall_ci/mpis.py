@@ -1,10 +1,11 @@
 """The MPI libraries, and how to force every message of theirs onto one libfabric provider on one host."""
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from squall_ci.environment import clean_environment, provider_environment
-from squall_ci.paths import need, TARGET
+from squall_ci.paths import need, PROVIDER_DIR, TARGET
 from squall_ci.process import Word
 
 # The variables of an MPI for a provider; None removes a variable.
@@ -74,12 +75,19 @@ class Mpi:
         """Returns the variables that a launcher needs to start processes here, without a choice of provider."""
         return {name: value for name, value in self.env("squall").items() if name.startswith(LAUNCHING)}
 
+    def plain_environment(self) -> dict[str, str]:
+        """Returns the environment of a user who has named no provider and set nothing of the MPI."""
+        iface = os.environ.get("FI_SQUALL_IFACE", "lo")
+        return clean_environment() | self.launching() | {"FI_PROVIDER_PATH": str(PROVIDER_DIR), "FI_SQUALL_IFACE": iface}
+
+    @property
+    def launcher(self) -> str:
+        """Returns the path of the launcher."""
+        return self._launcher if self._launcher.startswith("/") else str(self.venv / "bin" / self._launcher)
+
     def command(self, ranks: int, program: Sequence[Word]) -> list[str]:
         """Returns the command that launches `program` on `ranks` ranks."""
-        launcher = self._launcher
-        if not launcher.startswith("/"):
-            launcher = str(self.venv / "bin" / launcher)
-        return [launcher, *self._launch, "-n", str(ranks), *map(str, program)]
+        return [self.launcher, *self._launch, "-n", str(ranks), *map(str, program)]
 
 
 def _mpich(_provider: str) -> Steering:

@@ -101,6 +101,12 @@ SUITES = Group(
         Command("shmem", "3 min", "Sandia OpenSHMEM's tests, built elsewhere", "mpich provider"),
         Command("matrix", "20 min", "`mpi` and `imb` on a clean network, with faults, with a dead path", "provider"),
         Command("live", "40 s", "MPI over an emulated leaf-spine with a slow and a dying link", "setup mpich provider"),
+        Command(
+            "run",
+            "1 min",
+            "`squall run` under every MPI, and jobs that do not use squall",
+            "impi mpich ompi4 openmpi provider",
+        ),
         Command("emulator", "30 s", "`squall run --on`: recorded jobs, replayed", "impi mpich openmpi provider"),
         Command("netns", "30 s", "MPI between namespaces behind kernel ECMP routers, a spine going down", "root mpich"),
         Command("xdp", "1 min", "MPI between namespaces by frames through AF_XDP", "root mpich provider"),

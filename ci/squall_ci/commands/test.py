@@ -78,6 +78,7 @@ def steps(fast: bool) -> list[Step]:
         # The papers' experiments that take seconds, and the page that shows them.
         Step("repro", [[RUN, "check", "repro", "--quick"]]),
         Step("top", [[RUN, "check", "top"]]),
+        Step("run", [[RUN, "suite", "run"]]),
         Step("emulator", [[RUN, "suite", "emulator"]]),
         Step("xdp", [[RUN, "suite", "xdp"]], missing=no_root),
         Step("hostile", [[RUN, "suite", "hostile", "--quick"]], 600, missing=no_root),

@@ -25,10 +25,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from squall_ci.emulator import Emulator as Running
-from squall_ci.environment import clean_environment
 from squall_ci.mpis import Mpi, MPIS
 from squall_ci.namespaces import Namespaces
-from squall_ci.paths import MPI_TESTS, PROVIDER_DIR
+from squall_ci.paths import MPI_TESTS
 from squall_ci.process import Result, run, Word
 from squall_ci.programs import squall
 from squall_ci.tally import table, Tally
@@ -68,17 +67,12 @@ class Emulator:
         self.program = squall()
         self.folder = folder
 
-    def environment(self, mpi: Mpi) -> dict[str, str]:
-        """Returns an environment that does not steer an MPI to squall."""
-        iface = os.environ.get("FI_SQUALL_IFACE", "lo")
-        return clean_environment() | mpi.launching() | {"FI_PROVIDER_PATH": str(PROVIDER_DIR), "FI_SQUALL_IFACE": iface}
-
     def command(self, mpi: Mpi, program: Sequence[Word], options: Sequence[Word] = (), ranks: int = RANKS) -> list[Word]:
         topology = () if "--on" in options else ("--on", TOPOLOGY)
         return [self.program, "run", *topology, *options, "--", *mpi.command(ranks, program)]
 
     def run(self, mpi: Mpi, program: Sequence[Word], options: Sequence[Word] = (), ranks: int = RANKS) -> Result:
-        return run(self.command(mpi, program, options, ranks), self.environment(mpi), 60)
+        return run(self.command(mpi, program, options, ranks), mpi.plain_environment(), 60)
 
     def squall(self, *words: Word) -> Result:
         return run([self.program, *words], timeout=60)
@@ -192,7 +186,7 @@ def run_failing_jobs(emulator: Emulator, tally: Tally) -> None:
 def join_jobs(emulator: Emulator, tally: Tally) -> None:
     """Joins two jobs to one running emulator, and tries what must be refused."""
     mpi = MPIS["mpich"]
-    env = emulator.environment(mpi)
+    env = mpi.plain_environment()
 
     def join(socket: Word, hosts: str, ranks: int, *words: Word) -> Result:
         command: list[Word] = [emulator.program, "emulate", "--socket", socket, "join", "--hosts", hosts, "--"]
@@ -217,7 +211,7 @@ def join_jobs(emulator: Emulator, tally: Tally) -> None:
 def run_on_deflecting_switches(emulator: Emulator, tally: Tally) -> None:
     """Runs a job with packet loss on switches that send messages round full queues."""
     mpi = MPIS["mpich"]
-    env = emulator.environment(mpi) | {"FI_SQUALL_LB": "ecmp", "FI_SQUALL_FAULT": "loss=1%"}
+    env = mpi.plain_environment() | {"FI_SQUALL_LB": "ecmp", "FI_SQUALL_FAULT": "loss=1%"}
     # Every rank sends to the other leaf, four over two spines each way: whichever ECMP draws, two at least meet.
     options = ["--topo", "leaf-spine:2x2x4", "--lossless", "--features", "deflection:short=128KB"]
     with Running(emulator.program, options) as up:
@@ -290,7 +284,7 @@ def interrupt_a_job(emulator: Emulator, tally: Tally) -> None:
     command = [str(word) for word in emulator.command(mpi, stream(mpi, 60), ["--record", record], 2)]
     begin = time.monotonic()
     process = subprocess.Popen(
-        command, env=emulator.environment(mpi), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        command, env=mpi.plain_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     try:
         traces = record / "trace"
