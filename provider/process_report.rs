@@ -6,6 +6,7 @@
 
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 use parking_lot::Mutex;
 
@@ -47,10 +48,11 @@ pub(crate) fn add(nic: &Nic, engine: &Engine, statistics: &Statistics<'_>) {
     totals.written = false;
     let report = &mut totals.report;
     let sent = statistics.flows.iter().filter(|flow| flow.bytes > 0);
-    let peers: BTreeSet<u32> = sent.map(|flow| flow.peer.0).collect();
-    let is_here =
-        |peer: &&u32| engine.peers().get(PeerId(**peer)).addr().ip() == statistics.local.ip();
-    let here = peers.iter().filter(is_here).count() as u64;
+    let numbers: BTreeSet<u32> = sent.map(|flow| flow.peer.0).collect();
+    let addresses = numbers.into_iter().map(|peer| engine.peers().get(PeerId(peer)).addr());
+    // Some MPIs send messages to their own rank through the provider.
+    let peers: Vec<SocketAddr> = addresses.filter(|addr| *addr != statistics.local).collect();
+    let here = peers.iter().filter(|addr| addr.ip() == statistics.local.ip()).count() as u64;
     let counters = statistics.engine;
     report.endpoints += 1;
     report.interfaces.insert(nic.name.clone(), nic.mtu);

@@ -87,6 +87,9 @@ pub struct JobPlace {
     pub ranks: Option<u32>,
 }
 
+/// Beginning of the names of jobs that their launcher does not name.
+const UNNAMED: &str = "launcher-";
+
 /// Environment variables that launchers set for the processes of a job: PMIx, PMI, Open MPI, Slurm,
 /// PBS and LSF. The first one that is set counts.
 const JOBS: &[&str] = &["PMIX_NAMESPACE", "SLURM_JOB_ID", "PMI_JOBID", "PBS_JOBID", "LSB_JOBID"];
@@ -101,8 +104,15 @@ impl JobPlace {
         let first = |names: &[&str]| names.iter().find_map(|name| get(name));
         let number = |names: &[&str]| first(names)?.parse().ok();
         let rank = number(RANKS);
-        let job = first(JOBS).or_else(|| rank.map(|_: u32| format!("launcher-{parent}")));
+        let job = first(JOBS).or_else(|| rank.map(|_: u32| format!("{UNNAMED}{parent}")));
         Self { job: job.unwrap_or_default(), rank, ranks: number(SIZES) }
+    }
+
+    /// Returns the name that the launcher gave to the job; empty if it gave none. The other names are
+    /// different on each host of a job.
+    #[must_use]
+    pub fn launcher_name(&self) -> &str {
+        if self.job.starts_with(UNNAMED) { "" } else { &self.job }
     }
 }
 

@@ -43,10 +43,10 @@ impl JobSummary {
         }
         let ranked = !summary.expected.is_empty() || !summary.used.is_empty();
         for report in last.values().filter(|report| report.endpoints == 0) {
-            let (job, rank) = (&report.place.job, report.place.rank);
+            let (job, rank) = (report.place.launcher_name(), report.place.rank);
             let who = match rank {
                 // Another process of the rank has an endpoint, or this is a helper of the launcher.
-                Some(rank) if summary.used.contains(&(job.clone(), rank)) => continue,
+                Some(rank) if summary.used.contains(&(job.to_owned(), rank)) => continue,
                 None if ranked => continue,
                 Some(rank) => format!("rank {rank} ({})", report.host),
                 None => format!("process {} ({})", report.pid, report.host),
@@ -55,7 +55,7 @@ impl JobSummary {
         }
         let reported: BTreeSet<(&str, u32)> = last
             .values()
-            .filter_map(|report| Some((report.place.job.as_str(), report.place.rank?)))
+            .filter_map(|report| Some((report.place.launcher_name(), report.place.rank?)))
             .collect();
         for (job, ranks) in &summary.expected {
             summary.missing.extend((0..*ranks).filter(|rank| !reported.contains(&(job, *rank))));
@@ -66,7 +66,7 @@ impl JobSummary {
     fn add(&mut self, report: &ProcessReport) {
         let place = &report.place;
         if let (Some(_), Some(ranks)) = (place.rank, place.ranks) {
-            let expected = self.expected.entry(place.job.clone()).or_default();
+            let expected = self.expected.entry(place.launcher_name().to_owned()).or_default();
             *expected = ranks.max(*expected);
         }
         if report.endpoints == 0 {
@@ -74,7 +74,7 @@ impl JobSummary {
         }
         match place.rank {
             Some(rank) => {
-                self.used.insert((place.job.clone(), rank));
+                self.used.insert((place.launcher_name().to_owned(), rank));
             }
             None => self.unnumbered += 1,
         }
@@ -204,6 +204,16 @@ mod tests {
                 "4 of 4 ranks; eth0 (MTU 9000), 4 pairs by packets, 2 by shared memory; 6 packets retransmitted; nothing lost"
             ]
         );
+    }
+
+    #[test]
+    fn hosts_of_a_job_without_a_name_are_one_job() {
+        let of = |i: u32| ProcessReport {
+            place: JobPlace { job: format!("launcher-{}", 100 + i % 2), ..rank(i, 4).place },
+            ..rank(i, 4)
+        };
+        let reports: Vec<_> = (0..4).map(of).collect();
+        assert!(JobSummary::new(&reports).is_complete());
     }
 
     #[test]
