@@ -12,23 +12,34 @@ import subprocess
 import sysconfig
 import tempfile
 from collections.abc import Sequence
+from typing import Any, TYPE_CHECKING
 
-import pandas
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = ["SquallError", "plan", "program", "sim"]
 
-# An option's value: a flag, or what stands behind `--option`.
+# The value of an option: a flag, or the word after `--option`.
 Option = bool | int | float | str | pathlib.Path | None
-# What `squall` ends with when the request makes no sense.
+# The exit status of `squall` for a request that makes no sense.
 _NO_SENSE = 2
 
 
 class SquallError(RuntimeError):
-    """The program refused, in its own words."""
+    """Raised when the program refuses a request. The text is the program's error message."""
+
+
+def _pandas() -> Any:
+    """Imports pandas, which only data frames need."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError(f"pandas cannot be imported: {error}; run pip install 'squall[sim]'") from error
+    return pandas
 
 
 def program() -> pathlib.Path:
-    """Where the program `squall` of this package is."""
+    """Returns the path of the program `squall` that this package installed."""
     names = [sysconfig.get_path("scripts"), sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user"))]
     for folder in names:
         path = pathlib.Path(folder) / "squall"
@@ -38,7 +49,7 @@ def program() -> pathlib.Path:
 
 
 def _words(options: dict[str, Option | Sequence[Option]]) -> list[str]:
-    """`sample=5, no_trim=True` as `--sample 5 --no-trim`. What is None or False is left out."""
+    """Returns `sample=5, no_trim=True` as `--sample 5 --no-trim`, without options that are None or False."""
     words = []
     for name, value in options.items():
         if value is None or value is False:
@@ -58,14 +69,16 @@ def _run(words: list[str]) -> str:
 
 
 def sim(topo: str | pathlib.Path, load: str | pathlib.Path, **options: Option | Sequence[Option]) -> pandas.DataFrame:
-    """Simulate a load over a topology, as `squall sim --topo TOPO --load LOAD` does: a row a flow.
+    """Simulates a load over a topology, as `squall sim --topo TOPO --load LOAD` does. Returns a row for each flow.
 
     Columns: `id`, `src`, `dst` (hosts), `bytes`, `start_us`, `fct_us` (completion time, NaN if it did not finish),
     `received_us`, `alone_us`, `packets`, `marked` and `retransmitted` (how many), `reason` (why it did not finish).
-    What else the result holds is in `attrs`: `totals`, `network`, `provenance`; with `sample=US` also `series`, a data frame of `kind`, `name`, `time_us`, `value`.
+    The rest of the result is in `attrs`: `totals`, `network` and `provenance`. With `sample=US`, `series` is a data frame
+    of `kind`, `name`, `time_us` and `value`.
 
-    Raises SquallError, with the program's words, for what makes no sense.
+    Raises SquallError, with the program's message, if a value is invalid, and ImportError without pandas.
     """
+    pandas = _pandas()
     words = ["sim", "--quiet", "--topo", str(topo), "--load", str(load), *_words(options), "--format", "json"]
     result = json.loads(_run(words))
     flows = pandas.DataFrame(result["flows"])
@@ -85,12 +98,14 @@ def sim(topo: str | pathlib.Path, load: str | pathlib.Path, **options: Option | 
 
 
 def plan(name: str | pathlib.Path, **options: Option | Sequence[Option]) -> pandas.DataFrame:
-    """Run an experiment, as `squall plan run NAME` does: a row a run.
+    """Runs an experiment, as `squall plan run NAME` does. Returns a row for each run.
 
-    Columns: what was swept, `seed`, every metric (docs/metrics.md). `attrs["provenance"]` has what all runs share.
+    Columns: the parameters that vary, `seed`, every metric (docs/metrics.md). `attrs["provenance"]` has the settings that
+    all runs share.
 
-    Raises SquallError, with the program's words, for what makes no sense.
+    Raises SquallError, with the program's message, if a value is invalid, and ImportError without pandas.
     """
+    pandas = _pandas()
     with tempfile.TemporaryDirectory(prefix="squall-") as out:
         _run(["plan", "run", str(name), *_words(options), "--quiet", "--summary", "--out", out])
         files = list(pathlib.Path(out).glob("*/runs.csv"))

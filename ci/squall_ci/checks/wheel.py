@@ -39,7 +39,7 @@ def main(args: argparse.Namespace) -> int:
     options = ("--no-deps", "--no-index", "--force-reinstall", "--find-links", WHEELS)
     commands: list[list[Word]] = [
         [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", WHEELS, PACKAGE],
-        [*pip, "install", *options, "squall-tools"],
+        [*pip, "install", *options, "squall"],
         *([execute] if args.execute else []),
         [BIN / "python", "-m", "unittest", "discover", "-s", PACKAGE / "tests"],
     ]
