@@ -41,8 +41,10 @@ pub(super) fn search_path() -> Result<String, String> {
 fn installed() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?.canonicalize().ok()?;
     let beside = program.parent()?;
-    // Of a build, and of a package.
-    [beside.join("../provider"), beside.join("../lib/squall"), beside.join("../lib64/squall")]
+    // A build, the wheel and the .deb, a prefix with lib64, and the .rpm, which has the provider in
+    // libfabric's own directory alone.
+    ["../provider", "../lib/squall", "../lib64/squall", "../lib64/libfabric"]
+        .map(|folder| beside.join(folder))
         .into_iter()
         .find(|folder| folder.join(OBJECT).is_file())
         .and_then(|folder| folder.canonicalize().ok())
