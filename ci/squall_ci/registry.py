@@ -74,6 +74,7 @@ EVERYDAY = Group(
         Command("build", "1 min", "the provider into `target/provider`, and checks of it", passes_on=True),
         Command("test", "27 min, `--fast` less", "everything quick; `--fast`: without jobs"),
         Command("python", "10 s", "lints, types and unit tests of the Python code"),
+        Command("package", "8 min", "packages into `dist`: wheel, deb, rpm, archives, recipes, SBOM"),
         Command("new-cc", "1 s", "begin a congestion control of your own: files, rows and tests"),
         Command(
             "demo",
@@ -154,6 +155,7 @@ CHECKS = Group(
         Command("top", "25 s", "squall top beside running, killed and closed jobs", "mpich provider"),
         Command("doctor", "20 s", "squall doctor between two hosts; then a job, and top", "root mpich provider"),
         Command("wheel", "3 min", "the Python package: wheel, tests, notebook"),
+        Command("packages", "8 min", "the packages of `dist`, installed and tried", "root"),
         Command(
             "algorithms", "30 min, `--quick` 1", "congestion control x path selection x loss detection", "impi provider"
         ),

@@ -33,6 +33,16 @@ WHEEL = (
     "nbclient>=0.10,<1",
     "ipykernel>=6",
 )
+# For the packages: their build, with a compiler driver that links for older systems, and their proof.
+PACKAGE = (
+    "maturin>=1.16,<2",
+    "ziglang>=0.17,<0.18",
+    "cargo-zigbuild>=0.24,<0.25",
+    "auditwheel>=6.8,<7",
+    "wheel>=0.45,<1",
+    "py-rattler-build>=0.73,<0.74",
+    "kubernetes-validate>=1.37,<2",
+)
 # For blocks of Python in the documents.
 DOCUMENTS = ("dask[distributed]>=2026.1,<2028", "pandas>=2,<4", "pyarrow>=20,<30")
 # The floor of Cargo.toml's rust-version.
@@ -120,6 +130,7 @@ class Part:
     # Requirements by name: each environment is target/venv-NAME.
     venvs: dict[str, tuple[str, ...]] = field(default_factory=dict)
     rust: bool = False
+    # Crates, with the version behind `@` where it matters.
     tools: tuple[str, ...] = ()
 
     def install(self) -> None:
@@ -129,7 +140,8 @@ class Part:
         for name, requirements in self.venvs.items():
             venv(name, *requirements)
         for tool in self.tools:
-            if not (TARGET / "tools" / "bin" / tool).exists() and not shutil.which(tool):
+            name = tool.partition("@")[0]
+            if not (TARGET / "tools" / "bin" / name).exists() and not shutil.which(name):
                 cargo("install", "--quiet", "--locked", "--root", str(TARGET / "tools"), tool)
 
 
@@ -165,6 +177,13 @@ PARTS = {
         rust=True,
     ),
     "python": Part("the build of the Python package, for ci/run check wheel", venvs={"python": WHEEL}, rust=True),
+    "packages": Part(
+        "the tools of ci/run package and ci/run check packages (minutes)",
+        (*COMPILERS, "libfabric-dev", "libfabric-bin", "debootstrap", "rpm", "lowdown"),
+        {"package": PACKAGE},
+        rust=True,
+        tools=("cargo-deb@3.8.0", "cargo-generate-rpm@0.21.1", "cargo-cyclonedx@0.5.9"),
+    ),
     "tools": Part("cargo-deny (minutes), with which ci/test checks licences", rust=True, tools=("cargo-deny",)),
 }
 ALL = ("build", "mpi", "lint", "documents", "network")
