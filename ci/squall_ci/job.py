@@ -20,18 +20,21 @@ ONE_SIDED = ("tx_writes", "tx_reads", "tx_atomics")
 class Statistics:
     """Collects what squall's endpoints report at close: one JSON object each, in files of a private directory."""
 
-    def __init__(self) -> None:
-        (TARGET / "stats").mkdir(parents=True, exist_ok=True)
-        self._dir = tempfile.TemporaryDirectory(dir=TARGET / "stats")
+    def __init__(self, directory: pathlib.Path | None = None) -> None:
+        if directory is None:
+            (TARGET / "stats").mkdir(parents=True, exist_ok=True)
+            self._own = tempfile.TemporaryDirectory(dir=TARGET / "stats")
+            directory = pathlib.Path(self._own.name)
+        self._dir = directory
 
     def env(self) -> dict[str, str]:
         """Returns the variables that make the endpoints of a job report."""
-        return {"FI_SQUALL_STATS": f"json:{self._dir.name}/%h-%p-%e.json"}
+        return {"FI_SQUALL_STATS": f"json:{self._dir}/%h-%p-%e.json"}
 
     def endpoints(self) -> list[dict[str, Any]]:
         """Returns the reports of the endpoints."""
         found: list[dict[str, Any]] = []
-        for path in sorted(pathlib.Path(self._dir.name).iterdir()):
+        for path in sorted(self._dir.iterdir()):
             lines = path.read_text(errors="replace").splitlines()
             found.extend(json.loads(line) for line in lines if line.strip())
         return found
