@@ -380,8 +380,6 @@ impl Endpoint {
         {
             let statistics = core.statistics();
             stats::report(self.number, &statistics);
-            let statistics = core.statistics();
-            stats::report(self.number, &statistics);
             process_report::add(self.domain.nic(), &core.engine, &statistics);
             core.close_reports();
         }
