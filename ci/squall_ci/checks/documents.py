@@ -37,11 +37,15 @@ PATIENCE, GUIDE_PATIENCE = 180.0, 1800.0
 
 HOSTS = "several hosts"
 SLURM = "Slurm"
+PACKAGED = "minutes, and installs packages: `ci/run check packages` tries them"
 ROOT_TABLES = "changes the host's firewall"
 # The reason why a command is not run here, by how it begins.
 ELSEWHERE = {
-    "ci/demo": "`ci/run demo`, minutes, and installs packages",
-    "ci/test": "what runs this tool's suites",
+    "ci/run setup packages && ci/run package": PACKAGED,
+    "pip install dist/": PACKAGED,
+    "apt install ./dist/": PACKAGED,
+    "ci/build ": "`ci/run build`, which would replace the provider that is tried here",
+    "cargo build --release -p squall-tools": "what this check does first, beside the copy",
     "ci/run check repro": "a suite of its own",
     "fi_pingpong -p squall": "waits for its other end: `ci/run suite fabtests` runs both",
     "squall doctor node2 node3": HOSTS,

@@ -36,7 +36,7 @@ pub(super) fn check() -> Vec<Finding> {
     if findings.is_empty() {
         findings.push(Finding::note(
             "no MPI can be checked: no mpiexec of MPICH, Intel MPI or Open MPI is in PATH",
-            "if another program starts jobs, give them the variables that README lists for their MPI",
+            "if another program starts jobs, give them the variables that `squall env --mpi NAME` prints",
         ));
     }
     findings
@@ -49,10 +49,10 @@ mod tests {
     use crate::run::launchers::LAUNCHERS;
 
     #[test]
-    fn readme_asks_for_the_same() {
-        let readme = include_str!("../../../README.md");
+    fn the_page_about_hosts_asks_for_the_same() {
+        let page = include_str!("../../../docs/hosts.md");
         for (name, value) in LAUNCHERS.iter().flat_map(|launcher| launcher.needs) {
-            assert!(readme.contains(&format!("{name}={value}")), "{name}={value}");
+            assert!(page.contains(&format!("{name}={value}")), "{name}={value}");
         }
     }
 

@@ -16,7 +16,7 @@ pub(crate) struct Launcher {
     pub(crate) key: &'static str,
     /// Texts of which at least one occurs in the output of `mpiexec --version`.
     says: &'static [&'static str],
-    /// Variables that make the MPI use squall. The README lists the same.
+    /// Variables that make the MPI use squall. docs/hosts.md lists the same.
     pub(crate) needs: &'static [Setting],
     /// Further variables that send all messages through squall, also those between ranks of one
     /// host.
