@@ -188,11 +188,14 @@ def check_wheel(tally: Tally) -> None:
         install = run(["pip", "install", "--only-binary", ":all:", wheel, "mpich", "mpi4py", "numpy"], env, 300)
         if not expect(tally, "wheel: pip install", install, ["Successfully installed .*squall"], [r"\bpandas-"]):
             return
-        statistics = Statistics()
-        job = ["squall", "run", "--", "mpiexec", "-n", "4", "python", *RING.split()]
-        ring = run(job, {**env, **statistics.env()})
+        job = ["--", "mpiexec", "-n", "4", "python", *RING.split()]
+        first = run(["squall", "run", "--require", *job], env)
         seconds = time.monotonic() - begin
-        if expect(tally, "wheel: squall run", ring, ["time for 20 loops"], note=last_line(ring)):
+        expect(tally, "wheel: squall run", first, ["time for 20 loops"], note=last_line(first))
+        # Ranks of one host use MPICH's own shared memory without --all.
+        statistics = Statistics()
+        every = run(["squall", "run", "--require", "--all", *job], {**env, **statistics.env()})
+        if expect(tally, "wheel: squall run --all", every, note=last_line(every)):
             tally.add("wheel: carried by squall", statistics.verdict(4, RING_BYTES), note=statistics.summary())
         slow = f"took longer than {WHEEL_SECONDS} s" if seconds > WHEEL_SECONDS else None
         tally.add("wheel: from the wheel to a job", slow, seconds)
@@ -277,7 +280,7 @@ def check_deb_in(tally: Tally, root: Root, debian: Debian) -> None:
     openmpi = ("mpiexec", "--oversubscribe", "-n", "4", "python3", *RING.split())
     ring(root, tally, f"{title}: Open MPI", openmpi, OPENMPI_SQUALL)
     expect(tally, f"{title}: squall --version", root.run("squall", "--version"), [re.escape(packages.version())])
-    run_openmpi = ("squall", "run", "--", *openmpi)
+    run_openmpi = ("squall", "run", "--require", "--", *openmpi)
     ring(root, tally, f"{title}: squall run", run_openmpi, OPENMPI)
     pages = root.shell("for page in /usr/share/man/man1/squall*.gz /usr/share/man/man7/fi_squall.7.gz; do zcat $page; done")
     expect(tally, f"{title}: manual pages", pages, [r"\.TH .?squall-sim.? 1", r'\.TH "fi_squall" "7"'])
@@ -419,10 +422,9 @@ def check_slurm(tally: Tally) -> None:
         (root.path / "etc" / "slurm").mkdir(exist_ok=True)
         (root.path / "etc" / "slurm" / "slurm.conf").write_text(SLURM.lstrip())
         shutil.copy(PACKAGING / "slurm" / "job.sh", root.path / "root" / "job.sh")
-        for mpi, python, env in (
-            ("pmix", "python3", {}),
-            ("pmi2", "/opt/mpi/bin/python3", DEBIANS[0].mpich_environment()),
-        ):
+        # Ranks of one host would use MPICH's own shared memory.
+        mpich = {**MPICH, "MPIR_CVAR_NOLOCAL": "1"}
+        for mpi, python, env in (("pmix", "python3", {}), ("pmi2", "/opt/mpi/bin/python3", mpich)):
             for tasks in (2, 4):
                 check_slurm_job(tally, root, mpi, tasks, shlex.join([python, *RING.split()]), env)
 
@@ -432,7 +434,7 @@ def check_slurm_job(tally: Tally, root: Root, mpi: str, tasks: int, program: str
     with tempfile.TemporaryDirectory(dir=root.path / "root") as folder:
         inside = f"/root/{pathlib.Path(folder).name}"
         statistics = Statistics(pathlib.Path(folder))
-        env = {**own, "SQUALL_MPI": mpi, "FI_SQUALL_STATS": f"json:{inside}/%h-%p-%e.json"}
+        env: dict[str, str] = {**own, "SQUALL_MPI": mpi, "FI_SQUALL_STATS": f"json:{inside}/%h-%p-%e.json"}
         submit = f"sbatch --wait --ntasks={tasks} --output=/root/out.txt /root/job.sh {program}; cat /root/out.txt"
         result = root.shell(f"{SLURM_START}{submit}", env=env, isolated=True)
         problem = result.why() if not result.ok else statistics.verdict(tasks, RING_BYTES)
