@@ -19,6 +19,7 @@ class Packages(unittest.TestCase):
             ("kubernetes/mpijob.yaml", f"squall:{of}"),
             (f"modulefiles/squall/{of}", f"/opt/squall-{of}"),
             ("README.md", f"squall-{of}-1.x86_64.rpm"),
+            ("../python/README.md", f"squall-{of}-*.whl"),
             ("../CHANGELOG.md", f"\n## {of}\n"),
         ):
             with self.subTest(name):
