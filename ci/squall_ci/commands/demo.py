@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from squall_ci.benchmarks import loss, perf
 from squall_ci.benchmarks.networks import ADDRESSES, cable, measure, PROVIDERS
@@ -44,6 +45,10 @@ LOST = 1.0
 SAME_HOST, LOSSY = "lat:64:20000", "lat:65536:100"
 # Sizes and repetitions of the ping-pong over the cable.
 SIZES = {64: 1000, 1 << 20: 40}
+# MPI_Init on the tcp of libfabric 2.5 fails now and then (fi_enable returns EBADF), and its job then hangs.
+REPEATS = {"squall": 0, "tcp": 2}
+# The seconds after which a ping-pong is taken to hang.
+PATIENCE = 20.0
 # The load average of a processor from which on the figures say little.
 BUSY = 0.5
 # A new user and network namespace, in which a user may make others. /run holds the names of network namespaces.
@@ -57,6 +62,18 @@ def line(what: str, unit: str, samples: Mapping[str, Sequence[float]], how: str)
     medians = [statistics.median(values) for values in (ours, theirs)]
     one, other = (f"{median:{'.3g' if median < 1000 else '.0f'}} {unit}" for median in medians)
     return f"{what:48} squall {one:>8}  tcp {other:>8}  {ratio(theirs, ours):6.2f} x  {how}"
+
+
+def figures_of(provider: str, run: Callable[[str], tuple[str | None, Any]]) -> Any:
+    """Runs a job of MPICH, which returns its problem and its figures, and returns the figures; exits if it fails."""
+    problem, figures = run(provider)
+    repeats = REPEATS[provider]
+    while problem and repeats:
+        repeats -= 1
+        problem, figures = run(provider)
+    if problem:
+        die(f"MPICH on {provider}: {problem}", 1)
+    return figures
 
 
 def same_host(args: argparse.Namespace) -> Iterator[str]:
@@ -77,15 +94,15 @@ def mpi_over_a_cable(args: argparse.Namespace) -> Iterator[str]:
     plan = [f"{size}:{count}" for size, count in SIZES.items()]
     with cable(1500) as (_, net), net.hydra(dict(zip(ADDRESSES, net.nodes))) as launch:
 
-        def one(provider: str) -> dict[int, float]:
-            job = run_program("perf", *plan, provider=provider, at_least=1 << 20, env=ENVIRONMENT, launch=launch)
-            if job.problem:
-                die(f"MPICH on {provider}: {job.problem}\n{job.output[-1500:]}", 1)
-            return {size: job.figures[f"ping-pong {size}"] / 2 for size in SIZES}
+        def one(provider: str) -> tuple[str | None, Any]:
+            job = run_program(
+                "perf", *plan, provider=provider, timeout=PATIENCE, at_least=1 << 20, env=ENVIRONMENT, launch=launch
+            )
+            return job.problem and f"{job.problem}\n{job.output[-1500:]}", job.figures
 
-        samples = collect(PROVIDERS, args, one)
+        samples = collect(PROVIDERS, args, lambda provider: figures_of(provider, one))
     for size, name in zip(SIZES, ("64 B", "1 MiB")):
-        of_size = {provider: [times[size] for times in rounds] for provider, rounds in samples.items()}
+        of_size = {who: [times[f"ping-pong {size}"] / 2 for times in rounds] for who, rounds in samples.items()}
         yield line(f"clean cable, MPI, {name} half round trip", "us", of_size, f"MPICH, median of {args.rounds}")
 
 
@@ -105,9 +122,7 @@ def dying_spine(_: argparse.Namespace) -> Iterator[str]:
     waits = {}
     with netns.Network(9000) as network:
         for provider in PROVIDERS:
-            problem, figures, _shares = netns.job(network, provider)
-            if problem:
-                die(f"MPICH on {provider}: {problem}", 1)
+            figures = figures_of(provider, lambda provider: netns.job(network, provider)[:2])
             waits[provider] = [1e3 * figures["still_s"]]
     yield line("spine dies, MPI: longest standstill", "ms", waits, "MPICH, 4 ranks, one job each")
 
