@@ -67,7 +67,20 @@ use core::cell::UnsafeCell;
 use core::ffi::CStr;
 
 /// Version of the provider, `major.minor` as libfabric packs it.
-const VERSION: u32 = compat::version(0, 1);
+const VERSION: u32 = compat::version(
+    number(env!("CARGO_PKG_VERSION_MAJOR")),
+    number(env!("CARGO_PKG_VERSION_MINOR")),
+);
+
+/// Parses a number of decimal digits.
+const fn number(digits: &str) -> u32 {
+    let (mut value, mut i) = (0, 0);
+    while i < digits.len() {
+        value = value * 10 + (digits.as_bytes()[i] - b'0') as u32;
+        i += 1;
+    }
+    value
+}
 
 /// The libfabric API version we say we speak. A host skips providers older than what the application
 /// asks for, and MPICH asks for its library's own version; what is newer than 2.5 concerns nothing
