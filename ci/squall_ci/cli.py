@@ -6,8 +6,9 @@
 
 `ci/test`, `ci/build` and `ci/demo` are short for `ci/run test`, `ci/run build` and `ci/run demo`. Suites and checks end with
 `N passed, N failed`. The exit status is 0 on success, 1 when something failed or missed its bound, and 2 when it could not be
-tried. Everything is written under target/, and packages under dist/. SQUALL_PROVIDER_DIR names another build of the provider than target/provider.
-FI_SQUALL_* and FI_LOG_* of the caller reach the jobs. Jobs of one host use packets, unless FI_SQUALL_SHM says otherwise.
+tried. Everything is written under target/, and packages under dist/. SQUALL_PROVIDER_DIR names another build of the provider
+than target/provider. FI_SQUALL_* and FI_LOG_* of the caller reach the jobs. Jobs of one host use packets, unless FI_SQUALL_SHM
+says otherwise.
 """
 
 import argparse
