@@ -34,17 +34,17 @@ def version() -> str:
 
 def names() -> dict[str, str]:
     """Returns the file name of each package in DIST, by the word that selects it on the command line."""
-    of = version()
+    number = version()
     return {
-        "wheel": f"squall-{of}-py3-none-manylinux_{GLIBC.replace('.', '_')}_{ARCHITECTURE}.whl",
-        "deb": f"squall_{of}-1_amd64.deb",
-        "rpm": f"squall-{of}-1.{ARCHITECTURE}.rpm",
-        "tar": f"squall-{of}-{ARCHITECTURE}.tar.xz",
-        "debug": f"squall-{of}-{ARCHITECTURE}-debug.tar.xz",
-        "source": f"squall-{of}.tar.gz",
-        "recipes": f"squall-{of}-recipes.tar.gz",
-        "sbom": f"squall-{of}-program.cdx.json",
-        "provider-sbom": f"squall-{of}-provider.cdx.json",
+        "wheel": f"squall-{number}-py3-none-manylinux_{GLIBC.replace('.', '_')}_{ARCHITECTURE}.whl",
+        "deb": f"squall_{number}-1_amd64.deb",
+        "rpm": f"squall-{number}-1.{ARCHITECTURE}.rpm",
+        "tar": f"squall-{number}-{ARCHITECTURE}.tar.xz",
+        "debug": f"squall-{number}-{ARCHITECTURE}-debug.tar.xz",
+        "source": f"squall-{number}.tar.gz",
+        "recipes": f"squall-{number}-recipes.tar.gz",
+        "sbom": f"squall-{number}-program.cdx.json",
+        "provider-sbom": f"squall-{number}-provider.cdx.json",
     }
 
 

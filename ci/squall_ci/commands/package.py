@@ -50,16 +50,17 @@ class Package:
         return [pathlib.Path(tool).name for tool in tools if not shutil.which(tool)]
 
 
-# What builds the program and the provider and lays out the prefix.
+# The tools that build the program and the provider, and lay out the prefix.
 BUILD_TOOLS = ("cargo", VENV / "maturin", VENV / "cargo-zigbuild", "objcopy", "lowdown")
 
 
 def git(*words: str) -> str:
+    """Returns what a git command prints; raises an error if it fails."""
     return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def build_environment() -> dict[str, str]:
-    """Returns the environment of the builds: the same sources give the same bytes in every directory."""
+    """Returns the environment of the builds. Binaries name no path of this machine, and archives have the commit's date."""
     cargo_home = os.environ.get("CARGO_HOME") or pathlib.Path.home() / ".cargo"
     flags = [
         "-Clink-arg=-Wl,--build-id=sha1",
@@ -325,5 +326,5 @@ def main(args: argparse.Namespace) -> int:
     write_sums()
     for path in sorted(DIST.iterdir()):
         say(f"{shown(path)}: {path.stat().st_size} bytes")
-    # What was asked for by name and is missing is a failure.
+    # A package that was asked for by name and is missing is a failure.
     return 1 if args.packages and missing else 0

@@ -10,17 +10,17 @@ from squall_ci.paths import ROOT
 
 class Packages(unittest.TestCase):
     def test_recipes_and_changes_name_the_version_of_the_workspace(self) -> None:
-        of = packages.version()
+        number = packages.version()
         for name, text in (
-            ("spack/packages/squall/package.py", f'version("{of}"'),
-            ("spack/packages/squall/package.py", f"squall-{of}.tar.gz"),
-            ("conda/recipe.yaml", f'version: "{of}"'),
-            ("container/Containerfile", f"squall_{of}-1_amd64.deb"),
-            ("kubernetes/mpijob.yaml", f"squall:{of}"),
-            (f"modulefiles/squall/{of}", f"/opt/squall-{of}"),
-            ("README.md", f"squall-{of}-1.x86_64.rpm"),
-            ("../python/README.md", f"squall-{of}-*.whl"),
-            ("../CHANGELOG.md", f"\n## {of}\n"),
+            ("spack/packages/squall/package.py", f'version("{number}"'),
+            ("spack/packages/squall/package.py", f"squall-{number}.tar.gz"),
+            ("conda/recipe.yaml", f'version: "{number}"'),
+            ("container/Containerfile", f"squall_{number}-1_amd64.deb"),
+            ("kubernetes/mpijob.yaml", f"squall:{number}"),
+            (f"modulefiles/squall/{number}", f"/opt/squall-{number}"),
+            ("README.md", f"squall-{number}-1.x86_64.rpm"),
+            ("../python/README.md", f"squall-{number}-*.whl"),
+            ("../CHANGELOG.md", f"\n## {number}\n"),
         ):
             with self.subTest(name):
                 self.assertIn(text, (PACKAGING / name).read_text())
