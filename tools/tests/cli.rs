@@ -468,7 +468,10 @@ fn a_plan_is_run_in_parts_and_put_together() {
     for (words, what) in [
         ("plan run p --plans . --shard 3/2 --out x", "1/4 to 4/4"),
         ("plan run p --plans . --shard 1/2", "--out"),
-        ("plan merge gone --plans . --out x", "gone: no folder"),
+        (
+            "plan merge gone --plans . --out x",
+            "gone: there is no such folder; give the --out folder",
+        ),
     ] {
         let output = folder.squall(words);
         assert_eq!(output.status.code(), Some(2), "{words}");
