@@ -173,8 +173,8 @@ fn parse(name: &str, text: &str) -> FileSetting {
     let mut setting = FileSetting::default();
     let mut found = false;
     for (number, line) in (1..).zip(text.lines()) {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
+        let line = line.split_once('#').map_or(line, |(setting, _)| setting).trim();
+        if line.is_empty() {
             continue;
         }
         let value = match line.split_once('=') {

@@ -380,7 +380,7 @@ impl Endpoint {
         {
             let statistics = core.statistics();
             stats::report(self.number, &statistics);
-            process_report::add(self.domain.nic(), &core.engine, &statistics);
+            process_report::add(&core.engine, &statistics);
             core.close_reports();
         }
     }

@@ -41,7 +41,8 @@ boundary::exports! {
     ) -> c_int => {
         let place = Out::new(info)?;
         // First, so that a process that squall does not answer pays for nothing else.
-        activation::check(hints::provider_name(hints).as_deref())?;
+        activation::check(hints::provider_name(hints).as_deref())
+            .inspect_err(|_| process_report::note_silence())?;
         let (node, service) = (boundary::text(node), boundary::text(service));
         let hints = hints::read(version, hints)?;
         let answer = matching_infos(node.as_deref(), service.as_deref(), flags, &hints);

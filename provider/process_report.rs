@@ -28,19 +28,36 @@ struct Totals {
 
 static TOTALS: PerProcess<Mutex<Totals>> = PerProcess::new();
 
-/// Results of the calls of fi_getinfo(3) so far, which explain why a process has no endpoint.
+/// Best result of the calls of fi_getinfo(3) so far, which explains why a process has no endpoint.
 static ANSWERS: AtomicU8 = AtomicU8::new(NOT_CALLED);
 const NOT_CALLED: u8 = 0;
-const REFUSED: u8 = 1;
-const OFFERED: u8 = 2;
+const SILENT: u8 = 1;
+const REFUSED: u8 = 2;
+const OFFERED: u8 = 3;
 
 /// Records whether a call of fi_getinfo(3) was answered with an offer.
 pub(crate) fn note_answer(offered: bool) {
     ANSWERS.fetch_max(if offered { OFFERED } else { REFUSED }, Ordering::Relaxed);
 }
 
-/// Adds the statistics of an endpoint on this interface, which closes.
-pub(crate) fn add(nic: &Nic, engine: &Engine, statistics: &Statistics<'_>) {
+/// Records that a call of fi_getinfo(3) was not answered, because squall is disabled or not named.
+pub(crate) fn note_silence() {
+    ANSWERS.fetch_max(SILENT, Ordering::Relaxed);
+}
+
+/// Counts an endpoint on this interface, which was enabled.
+pub(crate) fn count_endpoint(nic: &Nic) {
+    if !params().report {
+        return;
+    }
+    let mut totals = TOTALS.get().lock();
+    totals.written = false;
+    totals.report.endpoints += 1;
+    totals.report.interfaces.insert(nic.name.clone(), nic.mtu);
+}
+
+/// Adds the statistics of an endpoint that closes.
+pub(crate) fn add(engine: &Engine, statistics: &Statistics<'_>) {
     if !params().report {
         return;
     }
@@ -54,8 +71,6 @@ pub(crate) fn add(nic: &Nic, engine: &Engine, statistics: &Statistics<'_>) {
     let peers: Vec<SocketAddr> = addresses.filter(|addr| *addr != statistics.local).collect();
     let here = peers.iter().filter(|addr| addr.ip() == statistics.local.ip()).count() as u64;
     let counters = statistics.engine;
-    report.endpoints += 1;
-    report.interfaces.insert(nic.name.clone(), nic.mtu);
     // The first messages to a peer of this host travel by packets, until the channel is open.
     report.packet_peers += peers.len() as u64 - here + here.saturating_sub(counters.shm_channels);
     report.shm_peers += counters.shm_channels;
@@ -102,6 +117,9 @@ fn reason(answers: u8) -> &'static str {
         NOT_CALLED => {
             "libfabric loaded squall and did not ask for it: FI_PROVIDER or the application names another provider"
         }
+        SILENT => {
+            "squall is disabled (FI_SQUALL_ENABLE, /etc/squall.conf), or is installed for the system and was not named"
+        }
         REFUSED => {
             "squall does not offer what the application asks for: FI_LOG_LEVEL=info FI_LOG_PROV=squall names it"
         }
@@ -116,6 +134,8 @@ mod tests {
     #[test]
     fn an_offer_counts_more_than_a_refusal() {
         let texts = [NOT_CALLED, REFUSED, OFFERED].map(reason);
+        assert!(reason(SILENT).contains("FI_SQUALL_ENABLE"));
+        note_silence();
         assert!(texts[0].contains("FI_PROVIDER") && texts[1].contains("FI_LOG_LEVEL"));
         note_answer(true);
         note_answer(false);

@@ -93,15 +93,22 @@ const UNNAMED: &str = "launcher-";
 /// Environment variables that launchers set for the processes of a job: PMIx, PMI, Open MPI, Slurm,
 /// PBS and LSF. The first one that is set counts.
 const JOBS: &[&str] = &["PMIX_NAMESPACE", "SLURM_JOB_ID", "PMI_JOBID", "PBS_JOBID", "LSB_JOBID"];
-const RANKS: &[&str] = &["PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"];
-const SIZES: &[&str] = &["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"];
+const RANKS: &[&str] = &["PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", SLURM_RANK];
+const SIZES: &[&str] = &["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", SLURM_SIZE];
+const SLURM_RANK: &str = "SLURM_PROCID";
+const SLURM_SIZE: &str = "SLURM_NTASKS";
+/// Variable that `srun` sets. A batch script has the other two as well, and is no rank.
+const SLURM_STEP: &str = "SLURM_STEP_ID";
 
 impl JobPlace {
     /// Reads the position from the launcher's variables, which `get` looks up. A job without a name
     /// is named after `parent`, the process that started this one, because the ranks of a host have
     /// it in common.
     pub fn from_launcher(get: impl Fn(&str) -> Option<String>, parent: u32) -> Self {
-        let first = |names: &[&str]| names.iter().find_map(|name| get(name));
+        let in_step = get(SLURM_STEP).is_some();
+        let counts = |name: &str| in_step || ![SLURM_RANK, SLURM_SIZE].contains(&name);
+        let first =
+            |names: &[&str]| names.iter().filter(|name| counts(name)).find_map(|name| get(name));
         let number = |names: &[&str]| first(names)?.parse().ok();
         let rank = number(RANKS);
         let job = first(JOBS).or_else(|| rank.map(|_: u32| format!("{UNNAMED}{parent}")));
@@ -143,6 +150,10 @@ mod tests {
         let hydra = place(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")]);
         assert_eq!(hydra, JobPlace { job: "launcher-77".into(), rank: Some(0), ranks: Some(2) });
         assert_eq!(place(&[]), JobPlace::default());
+        let batch = [("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")];
+        assert_eq!(place(&batch), JobPlace { job: "7".into(), rank: None, ranks: None });
+        let step = [batch[0], batch[1], batch[2], ("SLURM_STEP_ID", "0")];
+        assert_eq!(place(&step), JobPlace { job: "7".into(), rank: Some(0), ranks: Some(8) });
         assert_eq!(place(&[("PMI_RANK", "many")]).rank, None);
     }
 

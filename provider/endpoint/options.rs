@@ -16,6 +16,7 @@ use crate::info;
 use crate::objects;
 use crate::optional::device_memory;
 use crate::optional::triggered_work::operations;
+use crate::process_report;
 use crate::stats;
 
 // Endpoint options by number: the later ones are not in 1.17's headers.
@@ -129,6 +130,7 @@ impl Endpoint {
         drop(inner);
         self.domain.attach_to_counters(self)?;
         stats::register(self);
+        process_report::count_endpoint(self.domain.nic());
         match self.domain.progress() {
             Some(progress) => progress.attach(self, &sockets),
             None => {
