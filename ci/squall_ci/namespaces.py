@@ -14,6 +14,7 @@ from typing import Self
 from squall_ci.process import Word
 
 PREFIX = "squall-"
+BARE = 'env -i PATH="$PATH" HOME="$HOME" PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1'
 
 
 def ip(*words: Word, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -26,6 +27,8 @@ class Namespaces:
 
     def __init__(self, nodes: Sequence[str]) -> None:
         self.nodes = nodes
+        # What a launcher's daemon on another node is started through; `BARE` leaves it few variables, as ssh does.
+        self.login = ""
         self._mark = f"{PREFIX}{os.getpid()}-"
 
     def name(self, node: str) -> str:
@@ -104,7 +107,7 @@ class Namespaces:
             remote.write_text(
                 '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nhost=$1; shift\n'
                 f'case $host in\n{cases}\n*) echo "no host $host" >&2; exit 1 ;;\nesac\n'
-                f'exec ip netns exec "$node" {inside}\n'
+                f'exec ip netns exec "$node" {self.login} {inside}\n'
             )
             remote.chmod(0o755)
             yield remote

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Sequence
 
 from squall_ci.mpis import Mpi, MPIS
-from squall_ci.namespaces import Bridge
+from squall_ci.namespaces import BARE, Bridge
 from squall_ci.paths import MPI_TESTS
 from squall_ci.process import Result, run, Word
 from squall_ci.programs import squall
@@ -61,7 +61,9 @@ def two_hosts(tally: Tally) -> None:
     for name in ("mpich", "openmpi"):
         mpi = MPIS[name]
         env = {name: value for name, value in mpi.plain_environment().items() if name != "FI_SQUALL_IFACE"}
-        with Bridge(2) as hosts, hosts.launch(range(2), mpi.remote) as launch:
+        network = Bridge(2)
+        network.login = BARE
+        with network as hosts, hosts.launch(range(2), mpi.remote) as launch:
             command = launch(mpi.command(2, program(mpi)))
             at = command.index(mpi.launcher)
             command[at:at] = [str(squall()), "run", "--require", "--"]

@@ -104,12 +104,13 @@ fn tell(line: &str) {
 
 /// Runs the job and returns the exit status.
 fn run_job(args: &RunArgs, origin: &Origin) -> Result<u8, String> {
-    let all = args.all || args.emulated.on.is_some();
-    let PreparedJob { command, variables } =
-        prepare(&args.command, all, &args.switches, Variables::new())?;
     let (ended, nothing) = match &args.emulated.on {
-        Some(on) => emulated::run(on, &args.emulated, &command, variables, args.quiet, origin)?,
+        Some(on) => {
+            emulated::run(on, &args.emulated, &args.command, &args.switches, args.quiet, origin)?
+        }
         None => {
+            let PreparedJob { command, variables } =
+                prepare(&args.command, args.all, &args.switches, Variables::new())?;
             // There is no emulator to stop: only the end of the job counts.
             let (_end, over) = UnixStream::pair().map_err(|error| error.to_string())?;
             (Job::start(&command, &variables, over)?.wait()?, None)
@@ -118,6 +119,8 @@ fn run_job(args: &RunArgs, origin: &Origin) -> Result<u8, String> {
     let summary = JobSummary::new(&ended.reports);
     if let Some(why) = &nothing {
         tell(why);
+    } else if ended.interrupted && ended.reports.is_empty() {
+        // Processes that a signal ends write no report.
     } else if !args.quiet || args.require && !summary.is_complete() {
         summary.lines().iter().for_each(|line| tell(line));
     }

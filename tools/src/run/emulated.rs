@@ -5,14 +5,15 @@ use std::fmt;
 use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 
 use clap::Args;
 
 use super::job::{Job, JobEnd};
-use super::preparation::Variables;
+use super::preparation::{PreparedJob, Variables, prepare};
 use super::provider;
 use super::record::{Record, is_place};
+use super::switches::Switches;
 use crate::doctor::environment::{variable, variables_of};
 use crate::emulate::cli::{EmulatorArgs, about};
 use squall_emulator::{Attendance, Relay, Timeline, Totals};
@@ -60,8 +61,8 @@ fn tell(line: fmt::Arguments<'_>) {
 pub(super) fn run(
     on: &str,
     args: &EmulatedArgs,
-    command: &[OsString],
-    mut variables: Variables,
+    words: &[OsString],
+    switches: &Switches,
     quiet: bool,
     origin: &Origin,
 ) -> Result<(JobEnd, Option<String>), String> {
@@ -70,15 +71,21 @@ pub(super) fn run(
         Some(file) => Timeline::read(file, &emulator.topology(on)?).map_err(|e| e.to_string())?,
         None => Timeline::default(),
     };
-    let record = Record::prepare(args.record.as_deref(), args.report.as_deref())?;
     let folder = Folder::new().map_err(|e| format!("no folder for a socket: {e}"))?;
-    let socket = args.socket.clone().unwrap_or_else(|| folder.0.join("emulator"));
+    let socket = match &args.socket {
+        // Ranks may have other working directories.
+        Some(path) => absolute(path).map_err(|e| format!("--socket {}: {e}", path.display()))?,
+        None => folder.0.join("emulator"),
+    };
     let mut relay = emulator.open(on, socket.clone())?;
     let _tunnels = emulator.far_end(&socket, quiet)?;
+    let record = Record::prepare(args.record.as_deref(), args.report.as_deref())?;
     relay.follow(timeline, record.is_wanted());
 
     let place = format!("{},host=rank", socket.display());
-    variables.extend(emulator_variables(place, record.trace().as_deref())?);
+    let emulated = emulator_variables(place, record.trace().as_deref())?;
+    let PreparedJob { command, variables } = prepare(words, true, switches, emulated)?;
+    let command = command.as_slice();
     if !quiet {
         tell(format_args!("{}", about(&relay)));
     }
@@ -91,13 +98,19 @@ pub(super) fn run(
     });
     // If the emulator stopped on the command `down` or on an error, the job cannot go on.
     job.end();
-    served.map_err(|e| format!("the emulator failed: {e}"))?;
     let ended = job.wait()?;
+    if let Err(error) = served {
+        tell(format_args!("the emulator failed: {error}"));
+    }
 
     if !quiet {
         tell(format_args!("{}", crossed(&relay)));
     }
-    record.write(&relay, command, provenance(origin, on, args, &variables, &relay))?;
+    let written = record.write(&relay, command, provenance(origin, on, args, &variables, &relay));
+    if let Err(why) = written {
+        // The job has its result all the same.
+        tell(format_args!("the record is incomplete: {why}"));
+    }
     let nothing = if ended.interrupted {
         None
     } else {
@@ -228,9 +241,9 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> std::io::Result<Self> {
-        let path = std::env::temp_dir().join(format!("squall-run-{}", std::process::id()));
-        // A process with the same number may have been killed and left its folder.
-        let _ = std::fs::remove_dir_all(&path);
+        // Containers that share the folder have processes of one number.
+        let random = getrandom::u64().map_err(std::io::Error::other)?;
+        let path = std::env::temp_dir().join(format!("squall-run-{random:016x}"));
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Self(path))
     }

@@ -1,6 +1,7 @@
 //! The process of a job: starts it, asks it to end, and waits for it.
 
 use std::ffi::OsString;
+use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
@@ -10,15 +11,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpgrp, kill_process};
+use rustix::termios::tcgetpgrp;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use squall_monitor::ProcessReport;
 
 use super::preparation::Variables;
 use super::standard_error::ReportCollector;
 
-/// Variable that makes each process report its use of squall.
-const REPORT: &str = "FI_SQUALL_REPORT";
 /// Time that a launcher may take to end its ranks.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Interval at which the launcher's end is polled.
@@ -66,10 +68,51 @@ impl State {
     }
 }
 
+/// Starts a thread that passes SIGINT, SIGTERM and SIGHUP on to the job, unless they are ignored, as
+/// under nohup(1). The job decides how long it takes to end: the second signal becomes SIGTERM, and
+/// the third one SIGKILL.
+fn forward_signals(state: Arc<State>) -> io::Result<()> {
+    let ignored = ignored_signals();
+    let is_heeded = |signal: &i32| ignored >> (signal - 1) & 1 == 0;
+    let heeded: Vec<i32> = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(is_heeded).collect();
+    let mut signals = Signals::new(heeded)?;
+    thread::spawn(move || {
+        for (count, signal) in (1..).zip(signals.forever()) {
+            state.interrupted.store(true, Ordering::SeqCst);
+            let forwarded = match (count, signal) {
+                // The terminal has sent it to the job, too, which would take a second one for impatience.
+                (1, SIGINT) if is_in_foreground() => continue,
+                (1, SIGINT) => Signal::INT,
+                (1, SIGHUP) => Signal::HUP,
+                (1 | 2, _) => Signal::TERM,
+                _ => Signal::KILL,
+            };
+            if !state.over.load(Ordering::SeqCst) {
+                // The process may have ended meanwhile.
+                let _ = kill_process(state.pid, forwarded);
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Returns the mask of the signals that this process ignores, which it inherited; 0 if unknown.
+fn ignored_signals() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Returns whether this process is in the foreground of a terminal.
+fn is_in_foreground() -> bool {
+    let group = File::open("/dev/tty").ok().and_then(|terminal| tcgetpgrp(terminal).ok());
+    group == Some(getpgrp())
+}
+
 impl Job {
     /// Starts a job with `variables` added to its environment. The job's standard error is copied to
     /// ours, without the reports of its processes. When the job ends, a byte is written to `over`.
-    /// Ctrl-C ends the job.
+    /// Signals that ask for an end go to the job.
     ///
     /// # Errors
     /// The command cannot be run, or no signal handler can be installed.
@@ -81,7 +124,7 @@ impl Job {
         let mut words = command.iter();
         let program = words.next().ok_or_else(|| "a command is expected".to_owned())?;
         let mut job = Command::new(program);
-        job.args(words).envs(variables).env(REPORT, "yes").stderr(Stdio::piped());
+        job.args(words).envs(variables).stderr(Stdio::piped());
         let mut child = job.spawn().map_err(|error| format!("{}: {error}", program.display()))?;
         let standard_error = child.stderr.take().ok_or("the job has no standard error")?;
         let collector = ReportCollector::start(standard_error, io::stderr());
@@ -96,11 +139,7 @@ impl Job {
             let _ = (&over).write(b".");
             ended
         });
-        let of_handler = Arc::clone(&state);
-        let handled = ctrlc::set_handler(move || {
-            of_handler.interrupted.store(true, Ordering::SeqCst);
-            of_handler.end();
-        });
+        let handled = forward_signals(Arc::clone(&state));
         let job = Self { state, waiter, collector };
         handled.map_err(|error| {
             job.end();

@@ -85,6 +85,10 @@ const PROGRAMS: &[&str] = &["mpiexec", "mpirun", "orterun", "prterun", "prun"];
 /// Slurm's launcher, which starts ranks of any MPI.
 const SLURM: &str = "srun";
 
+/// Suffixes of scripts. They are not launchers, whatever their names, and must not be run to ask for
+/// their version.
+const SCRIPTS: &[&str] = &[".sh", ".bash", ".csh", ".py", ".pl"];
+
 /// What starts the processes of a job.
 #[derive(Clone, Copy)]
 pub(crate) enum Starter {
@@ -111,6 +115,9 @@ impl Starter {
     /// The program has the name of a launcher, and its version output is that of no known MPI.
     pub(crate) fn of(program: &Path) -> Result<Self, String> {
         let name = program.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if SCRIPTS.iter().any(|suffix| name.ends_with(suffix)) {
+            return Ok(Self::Program);
+        }
         let name = name.split(['.', '-']).next().unwrap_or_default();
         if name == SLURM {
             return Ok(Self::Slurm);
@@ -174,6 +181,7 @@ mod tests {
     fn programs_that_are_no_launchers_are_not_run() {
         let of = |program: &str| Starter::of(Path::new(program));
         assert!(matches!(of("./job.sh"), Ok(Starter::Program)));
+        assert!(matches!(of("./mpirun.sh"), Ok(Starter::Program)));
         assert!(matches!(of("/usr/bin/srun"), Ok(Starter::Slurm)));
         let unknown = of("/no/such/mpiexec.openmpi").err().unwrap_or_default();
         assert!(unknown.starts_with("/no/such/mpiexec.openmpi: unknown launcher"), "{unknown}");

@@ -13,8 +13,15 @@ use crate::doctor::environment::{variable, variables_of};
 
 /// Variable with the names of the providers that libfabric offers.
 const PROVIDERS: &str = "FI_PROVIDER";
-/// Options with which launchers pass no variables on.
-const PASSES_NOTHING: &[&str] = &["-genvnone", "-envnone", "--export=NONE", "--export=NIL"];
+/// Variable that makes each process report its use of squall.
+const REPORT: &str = "FI_SQUALL_REPORT";
+/// Variable with which the provider never answers.
+const ENABLE: &str = "FI_SQUALL_ENABLE";
+/// Options with which launchers pass no variables on, or those of a list alone.
+const PASSES_FEW: &[&str] = &["-genvnone", "-envnone", "-genvlist", "-envlist"];
+/// Option and variable of `srun` with the variables that it passes on.
+const EXPORT: &str = "--export";
+const EXPORT_VARIABLE: &str = "SLURM_EXPORT_ENV";
 
 /// Names and values of environment variables.
 pub(crate) type Variables = BTreeMap<String, String>;
@@ -41,6 +48,8 @@ pub(crate) fn prepare(
     let starter = Starter::of(Path::new(program))?;
     let mut variables = variables(starter, all, switches)?;
     variables.extend(emulator);
+    // Ranks of other hosts must report, too.
+    variables.insert(REPORT.to_owned(), "yes".to_owned());
     let command = command(starter, words, &variables)?;
     Ok(PreparedJob { command, variables })
 }
@@ -69,10 +78,22 @@ pub(super) fn variables(
     for (name, value) in switches.variables()? {
         if let Some(other) = variable(name).filter(|other| *other != value) {
             return Err(format!(
-                "{name}={other} and the option for {value}: choose one; unset {name}"
+                "{name}={other} contradicts the option that sets it to {value}: unset {name}, or leave the option out"
             ));
         }
         variables.insert(name.to_owned(), value);
+    }
+    if let Some(no) =
+        variable(ENABLE).filter(|value| ["no", "0", "false", "off"].contains(&value.as_str()))
+    {
+        return Err(format!("{ENABLE}={no} disables squall: unset {ENABLE}"));
+    }
+    if let (Starter::Slurm, Some(list)) = (starter, variable(EXPORT_VARIABLE))
+        && !exports_all(&list)
+    {
+        return Err(format!(
+            "{EXPORT_VARIABLE}={list} keeps variables from the ranks that squall needs: export {EXPORT_VARIABLE}=ALL"
+        ));
     }
     if check_providers(variable(PROVIDERS).as_deref())? {
         variables.insert(PROVIDERS.to_owned(), "squall".to_owned());
@@ -160,9 +181,14 @@ fn check_words(words: &[OsString], variables: &Variables) -> Result<(), String> 
     let text = |word: &OsString| word.to_string_lossy().into_owned();
     let words: Vec<String> = words.iter().map(text).collect();
     for (i, word) in words.iter().enumerate() {
-        if PASSES_NOTHING.contains(&word.as_str()) {
+        let exported = match word.split_once('=') {
+            Some((EXPORT, list)) => Some(list),
+            None if word == EXPORT => words.get(i + 1).map(String::as_str),
+            _ => None,
+        };
+        if PASSES_FEW.contains(&word.as_str()) || exported.is_some_and(|list| !exports_all(list)) {
             return Err(format!(
-                "{word} passes no variables to the ranks, and squall needs some: leave it out"
+                "{word} keeps variables from the ranks that squall needs: leave it out"
             ));
         }
         let mca = i > 0 && ["--mca", "-mca", "--gmca", "-gmca"].contains(&words[i - 1].as_str());
@@ -183,6 +209,11 @@ fn check_words(words: &[OsString], variables: &Variables) -> Result<(), String> 
         }
     }
     Ok(())
+}
+
+/// Returns whether `srun` passes all variables on with this list.
+fn exports_all(list: &str) -> bool {
+    list.split(',').any(|name| name == "ALL")
 }
 
 /// Returns whether the word before this one makes it a variable's name.
@@ -257,12 +288,18 @@ mod tests {
             ),
             ("sh -x FI_PROVIDER=tcp ./app", "contradicts FI_PROVIDER=squall"),
             ("sh -genv I_MPI_FABRICS shm ./app", "contradicts I_MPI_FABRICS=ofi"),
-            ("sh -genvnone -n 2 ./app", "passes no variables"),
+            ("sh -genvnone -n 2 ./app", "keeps variables from the ranks"),
+            ("sh --export NONE ./app", "keeps variables from the ranks"),
+            ("sh --export=PATH,HOME ./app", "keeps variables from the ranks"),
         ] {
             let refused = command(launcher, &words(job), &variables).expect_err(job);
             assert!(refused.contains(says), "{job}: {refused}");
         }
-        for fine in ["sh --mca pml cm ./app", "sh -x FI_PROVIDER ./app I_MPI_FABRICS shm"] {
+        for fine in [
+            "sh --export=ALL,A=1 ./app",
+            "sh --mca pml cm ./app",
+            "sh -x FI_PROVIDER ./app I_MPI_FABRICS shm",
+        ] {
             assert!(command(launcher, &words(fine), &variables).is_ok(), "{fine}");
         }
     }

@@ -1,6 +1,6 @@
 //! Copies the job's standard error to ours and takes the report lines of its processes out.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::mem;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -31,8 +31,13 @@ impl ReportCollector {
         thread::spawn(move || {
             let mut filter = LineFilter::default();
             let mut buffer = vec![0; 16 << 10];
-            // An error of the pipe ends the copy as its end does.
-            while let Ok(length @ 1..) = from.read(&mut buffer) {
+            loop {
+                let length = match from.read(&mut buffer) {
+                    Ok(length @ 1..) => length,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    // An error of the pipe ends the copy as its end does.
+                    Ok(0) | Err(_) => break,
+                };
                 let text = filter.push(&buffer[..length], |report| {
                     // The receiver may have given up.
                     let _ = sender.send(report);
@@ -77,6 +82,11 @@ impl LineFilter {
                 let end = self.undecided_from();
                 text.extend_from_slice(&self.line[self.passed..end]);
                 self.passed = end;
+                if end > LONGEST_LINE {
+                    // A line that never ends, such as progress output, must not fill the memory.
+                    self.line.clear();
+                    self.passed = 0;
+                }
             }
         }
         text
