@@ -77,8 +77,10 @@ class Mpi:
 
     def plain_environment(self) -> dict[str, str]:
         """Returns the environment of a user who has named no provider and set nothing of the MPI."""
+        # Other suites turn shared memory off.
+        env = {name: value for name, value in clean_environment().items() if name != "FI_SQUALL_SHM"}
         iface = os.environ.get("FI_SQUALL_IFACE", "lo")
-        return clean_environment() | self.launching() | {"FI_PROVIDER_PATH": str(PROVIDER_DIR), "FI_SQUALL_IFACE": iface}
+        return env | self.launching() | {"FI_PROVIDER_PATH": str(PROVIDER_DIR), "FI_SQUALL_IFACE": iface}
 
     @property
     def launcher(self) -> str:
