@@ -369,7 +369,7 @@ pub enum Notice {
         peer: PeerId,
         /// Duration of the silence.
         since: Span,
-        /// The rule that ends the wait.
+        /// Deadline that ends the wait: the usual one, or the longer one for a process that may be stopped.
         patience: Patience,
     },
     /// A peer that admits only peers in its address vector has not found this endpoint there for a

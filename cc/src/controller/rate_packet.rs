@@ -161,7 +161,7 @@ impl RatePacket {
         fair.fold(self.demand, |least, (_, entry)| least.min(entry.bottleneck))
     }
 
-    /// Returns the rate in b/s that all links together allow the flow; `None` if none of them wrote an entry.
+    /// Returns the least rate in b/s that any link allocated, per unit of the flow's weight; `None` if no link wrote an entry.
     #[must_use]
     pub fn rate(&self) -> Option<f32> {
         let least = self.links.as_slice().iter().map(|entry| entry.allocated).reduce(f32::min)?;

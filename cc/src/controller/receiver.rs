@@ -71,7 +71,7 @@ impl RxFlow {
         self.slot = slot.map_or(0, |slot| slot.saturating_add(1));
     }
 
-    /// Counts a new, whole packet of nominal `bytes`.
+    /// Adds `bytes`, the size with nominal headers, of a packet that is neither trimmed nor a duplicate.
     pub(crate) fn count(&mut self, bytes: u32) {
         self.received = self.received.saturating_add(u64::from(bytes));
     }

@@ -256,7 +256,7 @@ pub(crate) fn write_answer(number: u64, response: &Response, out: &mut [u8; MAX_
     9 + response.emit(&mut out[9..])
 }
 
-/// Returns the close notification.
+/// Returns the record that tells the peer that this channel closes.
 pub(crate) const fn close_notification() -> [u8; 1] {
     [CLOSE_NOTIFICATION]
 }

@@ -53,7 +53,7 @@ pub enum UpcomingEvent {
     Arrival {
         /// The host.
         host: u32,
-        /// The packet.
+        /// Number of the packet, for [`Network::take`].
         packet: u32,
     },
     /// A call of the driver, with the value that [`Network::call`] was given.

@@ -154,7 +154,7 @@ pub struct IncomingPacket<'a> {
     pub ingress: u32,
     /// The port by which it would leave, if there is a route.
     pub route: Option<u32>,
-    /// The packet.
+    /// The packet, with its header and options.
     pub packet: Packet<'a>,
     /// Empty on entry; the program adds the ports of [`Verdict::Replicate`].
     pub copies: &'a mut Vec<u32>,

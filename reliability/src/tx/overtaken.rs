@@ -30,7 +30,8 @@ const DEPTH: usize = 256;
 /// The degree to which the network is known to reorder packets of one path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PathOrder {
-    /// The number of packets that overtake a lost one; `None` when no number shows a loss.
+    /// Number of later packets of the same path that must arrive before a missing one counts as lost; `None` if packets
+    /// are reordered so much that no number shows a loss.
     least: Option<u8>,
 }
 

@@ -7,7 +7,7 @@ use super::Packet;
 /// Virtual channel of requests. Out of a member it carries reads only: its writes have a virtual
 /// channel of their own, lest reads that wait for tokens hold them up (section 6.2.5).
 pub(super) const REQUEST: usize = 0;
-/// Virtual channel of writes, used out of a member only.
+/// Virtual channel of writes. Only links from a member to its switch use it.
 pub(super) const WRITES: usize = 1;
 /// Virtual channel of answers.
 pub(super) const RESPONSE: usize = 2;

@@ -44,7 +44,7 @@ pub enum TopologyKind {
         /// Hosts below a top-of-rack switch (default: for three tiers that of `k`-port switches, for two the power of two
         /// next above the root of `hosts`).
         rack: Option<u32>,
-        /// Hosts of a pod, of three tiers (default that of `k`-port switches).
+        /// Hosts in each pod of a tree with three tiers (default: as in a fat tree of `k`-port switches).
         pod: Option<u32>,
     },
     /// Every leaf has a link to every spine.

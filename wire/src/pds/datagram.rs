@@ -10,7 +10,7 @@ pds_view! {
     RudiView [8] types (4 | 5);
     /// Reserved.
     reserved: u16 = |b| be16(b, 2);
-    /// Number of the packet between its initiator and target.
+    /// Number that the initiator gave to the packet.
     packet_id: u32 = |b| be32(b, 4);
 }
 
