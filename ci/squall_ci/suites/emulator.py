@@ -281,7 +281,9 @@ def interrupt_a_job(emulator: Emulator, tally: Tally) -> None:
     """Sends Ctrl-C in the middle of a job: both end, and the record up to then is there."""
     mpi = MPIS["mpich"]
     record = emulator.folder / "interrupted"
-    command = [str(word) for word in emulator.command(mpi, stream(mpi, 60), ["--record", record], 2)]
+    # This suite may run in the background of a shell, whose processes ignore Ctrl-C.
+    words: list[Word] = ["env", "--default-signal=INT", *emulator.command(mpi, stream(mpi, 60), ["--record", record], 2)]
+    command = [str(word) for word in words]
     begin = time.monotonic()
     process = subprocess.Popen(
         command, env=mpi.plain_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True

@@ -53,24 +53,37 @@ impl State {
     /// Ends the process with SIGTERM, and with SIGKILL if it does not end in time.
     fn end(&self) {
         for signal in [Signal::TERM, Signal::KILL] {
-            if self.over.load(Ordering::SeqCst) {
+            self.send(signal);
+            if self.ends_in_time() {
                 return;
             }
+        }
+    }
+
+    /// Sends a signal to the process, unless it has ended.
+    fn send(&self, signal: Signal) {
+        if !self.over.load(Ordering::SeqCst) {
             // The process may have ended meanwhile.
             let _ = kill_process(self.pid, signal);
-            for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
-                if self.over.load(Ordering::SeqCst) {
-                    return;
-                }
-                thread::sleep(LOOK);
-            }
         }
+    }
+
+    /// Waits for the end of the process. Returns false if it takes too long.
+    fn ends_in_time(&self) -> bool {
+        for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
+            if self.over.load(Ordering::SeqCst) {
+                return true;
+            }
+            thread::sleep(LOOK);
+        }
+        self.over.load(Ordering::SeqCst)
     }
 }
 
 /// Starts a thread that passes SIGINT, SIGTERM and SIGHUP on to the job, unless they are ignored, as
-/// under nohup(1). The job decides how long it takes to end: the second signal becomes SIGTERM, and
-/// the third one SIGKILL.
+/// under nohup(1). MPICH's launcher asks for a second Ctrl-C, which SIGTERM replaces after a while.
+/// Otherwise the job decides how long it takes to end: the second signal becomes SIGTERM, and the
+/// third one SIGKILL.
 fn forward_signals(state: Arc<State>) -> io::Result<()> {
     let ignored = ignored_signals();
     let is_heeded = |signal: &i32| ignored >> (signal - 1) & 1 == 0;
@@ -79,17 +92,22 @@ fn forward_signals(state: Arc<State>) -> io::Result<()> {
     thread::spawn(move || {
         for (count, signal) in (1..).zip(signals.forever()) {
             state.interrupted.store(true, Ordering::SeqCst);
-            let forwarded = match (count, signal) {
-                // The terminal has sent it to the job, too, which would take a second one for impatience.
-                (1, SIGINT) if is_in_foreground() => continue,
-                (1, SIGINT) => Signal::INT,
-                (1, SIGHUP) => Signal::HUP,
-                (1 | 2, _) => Signal::TERM,
-                _ => Signal::KILL,
-            };
-            if !state.over.load(Ordering::SeqCst) {
-                // The process may have ended meanwhile.
-                let _ = kill_process(state.pid, forwarded);
+            match (count, signal) {
+                (1, SIGINT) => {
+                    // A terminal has sent it to the job, too, which would take a second one for impatience.
+                    if !is_in_foreground() {
+                        state.send(Signal::INT);
+                    }
+                    let state = Arc::clone(&state);
+                    thread::spawn(move || {
+                        if !state.ends_in_time() {
+                            state.send(Signal::TERM);
+                        }
+                    });
+                }
+                (1, SIGHUP) => state.send(Signal::HUP),
+                (1 | 2, _) => state.send(Signal::TERM),
+                _ => state.send(Signal::KILL),
             }
         }
     });
