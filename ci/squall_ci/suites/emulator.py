@@ -302,8 +302,6 @@ def interrupt_a_job(emulator: Emulator, tally: Tally) -> None:
             process.wait()
     again, recorded, simulated = emulator.replay(record)
     problem = None if code and recorded and simulated else f"exit status {code}; replay: {again.output[-1500:]}"
-    if not problem and "was cut" not in again.output:
-        problem = "the output does not report that traces were cut"
     tally.add("Ctrl-C", problem, time.monotonic() - begin)
 
 
