@@ -200,12 +200,12 @@ fn parse(name: &str, text: &str) -> FileSetting {
 
 /// Prints, once in a process, that squall carries its messages although no variable names squall. libfabric offers
 /// squall to every program that finds it in FI_PROVIDER_PATH. Programs that only list providers open no endpoint and
-/// print nothing. Where squall is installed, it was named, and whoever uses its copy for `tcp` has asked for that.
+/// print nothing. Where squall is installed, it was named, and users of its copy for `tcp` have asked for that.
 pub(crate) fn report_unnamed() {
     if setting().installed.is_none() && !announced::is_tcp() && is_unnamed(variables()) {
         logger::print(
             "messages go through squall, which libfabric found in FI_PROVIDER_PATH, although FI_PROVIDER does not name it: \
-             set FI_PROVIDER=squall to keep it so, or unset FI_PROVIDER_PATH to have the provider of before",
+             set FI_PROVIDER=squall to keep it so, or unset FI_PROVIDER_PATH to have the provider that was used before",
         );
     }
 }

@@ -222,7 +222,7 @@ impl Domain {
     /// any of them.
     ///
     /// # Errors
-    /// As [`Self::attach_access_counter`].
+    /// Returns the errors of [`Self::attach_access_counter`].
     pub(crate) fn attach_work_counter(&self, cntr: &Arc<Cntr>) -> Result<()> {
         self.attach_counter(cntr, CounterScope::Progress)
     }
@@ -242,7 +242,7 @@ impl Domain {
     /// Attaches an endpoint that was enabled to the counters that concern every endpoint.
     ///
     /// # Errors
-    /// As [`Self::attach_access_counter`].
+    /// Returns the errors of [`Self::attach_access_counter`].
     pub(crate) fn attach_to_counters(&self, endpoint: &Arc<Endpoint>) -> Result<()> {
         let counters = self.counters.lock().clone();
         counters.iter().try_for_each(|(cntr, what)| {

@@ -80,7 +80,7 @@ crate::base::counters! {
         rx_atomics_refused: sum "operations",
         /// Operations that ended in an error; a peek that found nothing is none.
         op_errors: sum "operations",
-        /// Of these, those that the application cancelled.
+        /// Operations that the application cancelled; `op_errors` counts them, too.
         op_cancelled: sum "operations",
         /// Operations that completed when they were copied and failed afterwards.
         lost_after_completion: sum "operations",

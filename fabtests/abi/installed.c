@@ -106,19 +106,7 @@ static void mistyped(void)
 /* A whole endpoint. Nothing is printed about a provider that was not named. */
 static void used(void)
 {
-	char text[8192];
-	struct fi_cq_tagged_entry e;
-	log_begin();
-	open_pair(&plain);
-	EQUAL(fi_recv(b.ep, buf + 100, 8, NULL, FI_ADDR_UNSPEC, NULL), 0);
-	EQUAL(fi_send(a.ep, buf, 8, NULL, to_b, contexts), 0);
-	abi_expect(&a, &b, &e);
-	CHECK(e.op_context == contexts);
-	abi_expect(&b, &a, &e);
-	abi_close(&a);
-	abi_close(&b);
-	log_read(text, sizeof(text));
-	CHECK(!strstr(text, "messages go through squall"));
+	use_silently(&plain);
 }
 
 static const struct test tests[] = {

@@ -264,8 +264,8 @@ def check_deb_in(tally: Tally, root: Root, debian: Debian) -> None:
     if not expect(tally, f"{title}: {debian.mpich}", debian.install_mpich(root), [libfabric]):
         return
     before = choices(root)
-    shutil.copy(file("deb"), root.path / "root" / "squall.deb")
-    if not expect(tally, f"{title}: apt-get install", root.install("/root/squall.deb")):
+    shutil.copy(file("deb"), root.path / "srv" / "squall.deb")
+    if not expect(tally, f"{title}: apt-get install", root.install("/srv/squall.deb")):
         return
     for name, text in choices(root).items():
         changed = None if text == before[name] else f"was {before[name][:200]!r}, is {text[:200]!r}"
@@ -289,7 +289,7 @@ def check_deb_in(tally: Tally, root: Root, debian: Debian) -> None:
     removed = root.shell(f"apt-get -qq remove squall; test -e {CONFIGURATION}; grep -q '^enable = yes' {CONFIGURATION}")
     expect(tally, f"{title}: apt-get remove keeps {CONFIGURATION}", removed)
     purged = root.shell(
-        "dpkg --purge squall; find / -xdev -iname '*squall*' ! -path '/root/*' ! -path '/var/cache/*' ! -path '/proc/*'"
+        "dpkg --purge squall; find / -xdev -iname '*squall*' ! -path '/srv/*' ! -path '/var/cache/*' ! -path '/proc/*'"
     )
     expect(tally, f"{title}: purge leaves nothing", purged, absent=[r"(?m)^/"])
 
@@ -412,16 +412,16 @@ for attempt in $(seq 100); do sinfo --noheader --format %T | grep -q idle && bre
 def check_slurm(tally: Tally) -> None:
     """Starts Slurm of Debian 12 on one host, and runs the example with two and four tasks under two MPIs."""
     with Root("bookworm", "slurm") as root:
-        shutil.copy(file("deb"), root.path / "root" / "squall.deb")
+        shutil.copy(file("deb"), root.path / "srv" / "squall.deb")
         # Slurm's plugin for PMIx loads the library by the name that the development package has.
         slurm = ("slurmd", "slurmctld", "slurm-client", "munge", "libpmix-dev")
-        mpis = ("openmpi-bin", "python3-mpi4py", "python3-venv", "ca-certificates", "libfabric-bin", "/root/squall.deb")
+        mpis = ("openmpi-bin", "python3-mpi4py", "python3-venv", "ca-certificates", "libfabric-bin", "/srv/squall.deb")
         if not expect(tally, "slurm: Debian's Slurm, Open MPI and the .deb", root.install(*slurm, *mpis)):
             return
         expect(tally, "slurm: MPICH", DEBIANS[0].install_mpich(root))
         (root.path / "etc" / "slurm").mkdir(exist_ok=True)
         (root.path / "etc" / "slurm" / "slurm.conf").write_text(SLURM.lstrip())
-        shutil.copy(PACKAGING / "slurm" / "job.sh", root.path / "root" / "job.sh")
+        shutil.copy(PACKAGING / "slurm" / "job.sh", root.path / "srv" / "job.sh")
         # Ranks of one host would use MPICH's own shared memory.
         mpich = {**MPICH, "MPIR_CVAR_NOLOCAL": "1"}
         for mpi, python, env in (("pmix", "python3", {}), ("pmi2", "/opt/mpi/bin/python3", mpich)):
@@ -431,11 +431,11 @@ def check_slurm(tally: Tally) -> None:
 
 def check_slurm_job(tally: Tally, root: Root, mpi: str, tasks: int, program: str, own: dict[str, str]) -> None:
     """Submits the example and waits for its end."""
-    with tempfile.TemporaryDirectory(dir=root.path / "root") as folder:
-        inside = f"/root/{pathlib.Path(folder).name}"
+    with tempfile.TemporaryDirectory(dir=root.path / "srv") as folder:
+        inside = f"/srv/{pathlib.Path(folder).name}"
         statistics = Statistics(pathlib.Path(folder))
         env: dict[str, str] = {**own, "SQUALL_MPI": mpi, "FI_SQUALL_STATS": f"json:{inside}/%h-%p-%e.json"}
-        submit = f"sbatch --wait --ntasks={tasks} --output=/root/out.txt /root/job.sh {program}; cat /root/out.txt"
+        submit = f"sbatch --wait --ntasks={tasks} --output=/srv/out.txt /srv/job.sh {program}; cat /srv/out.txt"
         result = root.shell(f"{SLURM_START}{submit}", env=env, isolated=True)
         problem = result.why() if not result.ok else statistics.verdict(tasks, RING_BYTES)
         name = f"slurm: sbatch, srun --mpi={mpi} with {tasks} tasks"

@@ -126,7 +126,7 @@ def join(
     """Runs a job on an emulator, with its ranks on these hosts."""
     ranks = 1 + max(max(flow["from"], flow["to"]) for flow in flows)
     program: list[Word] = [mpi.python, MPI_TESTS / "flows.py", start.folder, *(json.dumps(flow) for flow in flows)]
-    command: list[Word] = [emulator.program, "emulate", "--socket", emulator.socket, "join", "--quiet"]
+    command: list[Word] = [emulator.program, "emulate", "--socket", emulator.socket, "join"]
     command += ["--hosts", ",".join(map(str, hosts)), "--", *mpi.command(ranks, program)]
     return run(command, env, READY + 30)
 

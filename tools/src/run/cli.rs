@@ -14,6 +14,7 @@ use super::launchers::{LAUNCHERS, Launcher, Starter};
 use super::preparation::{self, PreparedJob, Variables, prepare};
 use super::summary::JobSummary;
 use super::switches::Switches;
+use super::tell;
 use squall_netsim::output::Origin;
 
 /// Runs a job on squall: finds the provider that was installed with this program, recognises the launcher, sets what its MPI
@@ -91,15 +92,9 @@ impl ValueEnum for MpiName {
 /// Runs the job and reports errors.
 pub(crate) fn run(args: &RunArgs, origin: &Origin) -> ExitCode {
     ExitCode::from(run_job(args, origin).unwrap_or_else(|why| {
-        tell(&format!("run: {why}"));
+        tell(format_args!("run: {why}"));
         REFUSED
     }))
-}
-
-/// Prints a line to standard error, because standard output is the job's.
-fn tell(line: &str) {
-    // Standard error may be closed.
-    let _ = writeln!(io::stderr(), "squall: {line}");
 }
 
 /// Runs the job and returns the exit status.
@@ -118,11 +113,11 @@ fn run_job(args: &RunArgs, origin: &Origin) -> Result<u8, String> {
     };
     let summary = JobSummary::new(&ended.reports);
     if let Some(why) = &nothing {
-        tell(why);
+        tell(format_args!("{why}"));
     } else if ended.interrupted && ended.reports.is_empty() {
         // Processes that a signal ends write no report.
     } else if !args.quiet || args.require && !summary.is_complete() {
-        summary.lines().iter().for_each(|line| tell(line));
+        summary.lines().iter().for_each(|line| tell(format_args!("{line}")));
     }
     let shows_nothing = nothing.is_some() || args.require && !summary.is_complete();
     let refused = shows_nothing && !ended.interrupted && ended.status == 0;

@@ -1,8 +1,6 @@
 //! The job on an emulator of its own: `squall run --on`.
 
 use std::ffi::OsString;
-use std::fmt;
-use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf, absolute};
@@ -14,6 +12,7 @@ use super::preparation::{PreparedJob, Variables, prepare};
 use super::provider;
 use super::record::{Record, is_place};
 use super::switches::Switches;
+use super::tell;
 use crate::doctor::environment::{variable, variables_of};
 use crate::emulate::cli::{EmulatorArgs, about};
 use squall_emulator::{Attendance, Relay, Timeline, Totals};
@@ -45,12 +44,6 @@ pub(crate) struct EmulatedArgs {
     /// The emulator's socket. Default: a new one in a temporary folder.
     #[arg(long, value_name = "PATH", requires = "on")]
     pub socket: Option<PathBuf>,
-}
-
-/// Prints a line to standard error, because standard output is the job's.
-fn tell(line: fmt::Arguments<'_>) {
-    // Standard error may be closed.
-    let _ = writeln!(std::io::stderr(), "squall: {line}");
 }
 
 /// Runs the emulator with the topology `on`, and the job on it. Returns the end of the job, and the

@@ -24,7 +24,7 @@ use super::standard_error::ReportCollector;
 /// Time that a launcher may take to end its ranks.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Interval at which the launcher's end is polled.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A job that was started.
 pub(crate) struct Job {
@@ -70,11 +70,11 @@ impl State {
 
     /// Waits for the end of the process. Returns false if it takes too long.
     fn ends_in_time(&self) -> bool {
-        for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
+        for _ in 0..PATIENCE.as_millis() / POLL_INTERVAL.as_millis() {
             if self.over.load(Ordering::SeqCst) {
                 return true;
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
         self.over.load(Ordering::SeqCst)
     }

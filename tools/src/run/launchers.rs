@@ -89,7 +89,7 @@ const SLURM: &str = "srun";
 /// their version.
 const SCRIPTS: &[&str] = &[".sh", ".bash", ".csh", ".py", ".pl"];
 
-/// What starts the processes of a job.
+/// Program that starts the processes of a job.
 #[derive(Clone, Copy)]
 pub(crate) enum Starter {
     /// The launcher of a known MPI.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::launchers::{Launcher, Starter};
 use super::provider;
@@ -130,7 +130,7 @@ fn set_for_mpi(
 /// Checks the user's FI_PROVIDER. Returns whether it is to be set.
 ///
 /// # Errors
-/// It leaves squall out.
+/// The variable leaves squall out.
 fn check_providers(providers: Option<&str>) -> Result<bool, String> {
     let Some(providers) = providers else { return Ok(true) };
     let (names, excludes) =
@@ -221,11 +221,11 @@ fn is_setting(words: &[String], i: usize) -> bool {
     i > 0 && ["-genv", "-env", "--genv", "--env"].contains(&words[i - 1].as_str())
 }
 
-/// Finds a program as execvp(3) does.
+/// Checks that a program can be found as execvp(3) does.
 ///
 /// # Errors
-/// It is not there, or not executable.
-fn find(program: &OsStr) -> Result<PathBuf, String> {
+/// The program does not exist or is not executable.
+fn find(program: &OsStr) -> Result<(), String> {
     let name = Path::new(program);
     let runs = |file: &Path| {
         file.metadata()
@@ -233,7 +233,7 @@ fn find(program: &OsStr) -> Result<PathBuf, String> {
     };
     if name.components().count() > 1 {
         return match runs(name) {
-            true => Ok(name.to_owned()),
+            true => Ok(()),
             false if name.exists() => {
                 Err(format!("{}: not an executable file; chmod +x makes it one", name.display()))
             }
@@ -241,10 +241,10 @@ fn find(program: &OsStr) -> Result<PathBuf, String> {
         };
     }
     let folders = variable("PATH").unwrap_or_default();
-    let mut files = folders.split(':').map(|folder| Path::new(folder).join(name));
-    files.find(|file| runs(file)).ok_or_else(|| {
-        format!("{}: no such program in PATH; load its module, or give its path", name.display())
-    })
+    if folders.split(':').any(|folder| runs(&Path::new(folder).join(name))) {
+        return Ok(());
+    }
+    Err(format!("{}: no such program in PATH; load its module, or give its path", name.display()))
 }
 
 #[cfg(test)]
