@@ -16,8 +16,9 @@ pub enum TrafficClass {
     Control,
 }
 
-/// Number of path sets for which a port keeps entropies. A transport sends on the first set, paths
-/// `0..n`. For a peer that answers on none of them it changes to the next set, `n..2n`.
+/// Number of path sets for which a port keeps entropies. A transport first sends on set 0, which
+/// are the paths `0..n`. When a peer answers on none of these paths, the transport changes to the
+/// next set, `n..2n`.
 pub const PATH_SETS: u16 = 4;
 
 /// Returns the number of entropies that a port with `paths` paths keeps: [`PATH_SETS`] sets, or as
@@ -46,7 +47,7 @@ pub struct Datagram {
     pub payload: Range<u32>,
     /// Bytes that follow the payload, such as a checksum, as a range in [`Batch::bytes`].
     pub trailer: Range<u32>,
-    /// Number by which the creator of the datagram recognises it. Ports ignore it.
+    /// Number that the creator of the datagram chose to recognise it. Ports ignore it.
     pub tag: u64,
     /// The datagram is longer than the known path MTU, so routers may fragment it.
     pub fragment: bool,
@@ -155,7 +156,7 @@ impl Batch {
         (&self.bytes[headers], &self.slices[pieces])
     }
 
-    /// Keeps the datagrams for which `wanted` returns true, and dissolves all runs.
+    /// Removes the datagrams for which `wanted` returns false, and undoes [`Self::mark_runs`].
     pub fn retain(&mut self, wanted: impl FnMut(&Datagram) -> bool) {
         self.packets.retain(wanted);
         self.packets.iter_mut().for_each(|packet| packet.followers = 0);

@@ -31,14 +31,14 @@ pub struct CounterRow {
 ///
 /// ```
 /// squall_base::counters! {
-///     /// What a toll counts.
+///     /// Counts of a toll station.
 ///     #[derive(Clone, Debug)]
 ///     pub struct Toll {
 ///         /// Carts that passed.
 ///         carts: sum "carts",
-///         /// The heaviest of them.
+///         /// Weight of the heaviest cart.
 ///         heaviest: max "kg" as "heaviest_cart",
-///         /// The lightest of them.
+///         /// Weight of the lightest cart.
 ///         lightest: min "kg",
 ///     }
 /// }
@@ -51,8 +51,9 @@ pub struct CounterRow {
 /// assert_eq!(Toll::ROWS[0].help, "Carts that passed.");
 /// ```
 ///
-/// An `also` block behind the rows holds fields that are no plain counters. Their types implement
-/// `Default` and have a method `merge(&mut self, &Self)`. Iteration leaves them out.
+/// An `also` block behind the rows holds fields other than `u64` counters, such as histograms.
+/// Their types implement `Default` and have a method `merge(&mut self, &Self)`. Iteration leaves
+/// them out.
 #[macro_export]
 macro_rules! counters {
     (

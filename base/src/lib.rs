@@ -7,8 +7,8 @@
 //! - [`counters!`] declares a table of counters.
 //! - [`UserSlice`] names user memory; [`Batch`] and [`Train`] hold datagrams that leave and arrive.
 //!
-//! This crate reads no clock and does no I/O. A run of the machines built on top of it is a pure
-//! function of its inputs and seeds.
+//! This crate reads no clock and does no I/O. A run of the state machines built on top of it is a
+//! pure function of its inputs and seeds.
 #![no_std]
 #![forbid(unsafe_code)]
 

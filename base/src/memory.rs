@@ -6,13 +6,13 @@
 pub struct RegionId(pub u32);
 
 impl RegionId {
-    /// No region: the memory is lent by an operation of the application until the operation
+    /// No region: the application lends the memory to one operation, until that operation
     /// completes.
     pub const LENT: Self = Self(0);
 }
 
-/// The kind of memory that an address belongs to: host memory, or a device's memory, which the CPU
-/// must not touch. The owner of the device memory assigns the number.
+/// The kind of memory that an address belongs to: host memory, or the memory of a device, which the
+/// CPU must not touch. The code that manages the device memory assigns the number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Space(pub u32);
 
@@ -28,8 +28,8 @@ impl Space {
     }
 }
 
-/// A contiguous piece of user memory. The address is a real one in the provider and an offset in
-/// the simulator.
+/// A contiguous piece of user memory. In the provider the address is a virtual address of the
+/// process; in the simulator it is an offset.
 ///
 /// A `UserSlice` is a name and not a reference. The application may write to the memory at any
 /// time, so only the kernel and raw copies may access it.

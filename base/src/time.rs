@@ -18,8 +18,8 @@ impl Time {
     /// A time later than every event.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// Returns the time since `earlier`, or zero when `earlier` is in fact later. That happens
-    /// because two threads may read their clocks in either order.
+    /// Returns the time since `earlier`, or zero when `earlier` is later than `self`. That happens
+    /// when one thread reads its clock before another thread but uses the value after it.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))

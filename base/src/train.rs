@@ -4,8 +4,8 @@
 /// DSCP. All have `segment` bytes, except that the last may be shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Train<'a> {
-    /// Bytes from the next packet to the end of the last one; `None` behind the last. `Some` of no
-    /// bytes is one empty packet.
+    /// Bytes from the next packet to the end of the last one; `None` after the last packet. `Some`
+    /// with an empty slice is one packet of no bytes.
     bytes: Option<&'a [u8]>,
     segment: usize,
     /// Distance from the beginning of a packet to the beginning of the next, at least `segment`.
@@ -22,7 +22,7 @@ impl<'a> Train<'a> {
     }
 
     /// Creates a train of packets that begin every `stride` bytes, with unused bytes between them.
-    /// `bytes` end with the last packet, which is not empty.
+    /// `bytes` ends with the last packet, which must not be empty.
     #[must_use]
     #[inline]
     pub const fn spaced(bytes: &'a [u8], segment: usize, stride: usize) -> Self {
