@@ -97,7 +97,8 @@ const RANKS: &[&str] = &["PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", SLURM_
 const SIZES: &[&str] = &["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", SLURM_SIZE];
 const SLURM_RANK: &str = "SLURM_PROCID";
 const SLURM_SIZE: &str = "SLURM_NTASKS";
-/// Variable that `srun` sets. A batch script has the other two as well, and is no rank.
+/// Variable that `srun` sets for the tasks of a job step. A batch script also has [`SLURM_RANK`]
+/// and [`SLURM_SIZE`], although it is no rank, so they count only together with this variable.
 const SLURM_STEP: &str = "SLURM_STEP_ID";
 
 impl JobPlace {
@@ -115,8 +116,8 @@ impl JobPlace {
         Self { job: job.unwrap_or_default(), rank, ranks: number(SIZES) }
     }
 
-    /// Returns the name that the launcher gave to the job; empty if it gave none. The other names are
-    /// different on each host of a job.
+    /// Returns the name that the launcher gave to the job; empty if it gave none. A name that was
+    /// made from a process ID differs from host to host, so it does not identify the job.
     #[must_use]
     pub fn launcher_name(&self) -> &str {
         if self.job.starts_with(UNNAMED) { "" } else { &self.job }

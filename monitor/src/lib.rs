@@ -1,9 +1,10 @@
 //! The statistics page of an endpoint: its layout, a writer and a reader.
 //!
-//! A *statistics page* is a small file in memory. The endpoint writes its counters into it a few times
-//! a second ([`StatisticsPage`]), and whoever may read the file takes a [`Snapshot`] of it. The page
-//! contains the names of its values ([`Description`]), so that a reader of another build understands
-//! it. A process that crashes leaves its page behind, with the values that it wrote last.
+//! A *statistics page* is a small file in memory. The endpoint writes its counters into it a few
+//! times a second ([`StatisticsPage`]), and a process with permission to read the file takes a
+//! [`Snapshot`] of it. The page contains the names of its values ([`Description`]), so that a
+//! reader of another build understands it. When a process crashes, its page stays behind with the
+//! values that it wrote last.
 //!
 //! The layout, in words of 64 bits and the byte order of the machine:
 //!

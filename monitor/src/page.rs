@@ -60,8 +60,8 @@ pub struct StatisticsPage {
 }
 
 impl StatisticsPage {
-    /// Writes the layout and the description to zeroed `words`. The first word is stored last,
-    /// because a reader takes the words for a page as soon as it finds [`MAGIC`] there.
+    /// Writes the layout and the description to zeroed `words`. The magic number in the first word
+    /// is stored last, because a reader parses the words as soon as it finds [`MAGIC`] there.
     ///
     /// # Errors
     /// `words` is shorter than the layout.
@@ -129,9 +129,9 @@ impl StatisticsPage {
 }
 
 impl StatisticsPage {
-    /// Hands all words to `put`, in parts with the position of their first word, so that they can
-    /// be written to a file while others read it. The sequence number in the file is odd while its
-    /// values change.
+    /// Passes all words to `put`, in parts with the position of their first word. `put` writes them
+    /// to a file that other processes may read at the same time. The sequence number in the file is
+    /// odd while its values change.
     ///
     /// # Errors
     /// The error of `put`. The sequence number in the file may then stay odd until the next call

@@ -10,8 +10,8 @@ use crate::JobPlace;
 /// Beginning of the line of a report. Launchers may write the rank before it.
 pub const REPORT_MARK: &str = "squall-report: ";
 
-/// Use of squall by one process, over all its endpoints. A process that closes its endpoints and
-/// opens others writes several reports, of which the last one counts.
+/// Use of squall by one process, summed over all its endpoints. A process that closes its endpoints
+/// and opens others writes several reports; readers use the last one.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessReport {
