@@ -1,8 +1,8 @@
 //! CRC-32C (polynomial 0x1EDC6F41, reflected, initial and final complement) and the trailer that
 //! holds it: four bytes, most significant first, over everything before them in the UDP payload.
 //!
-//! With the feature `std` (on by default) the CPU's CRC instruction does the work; without it a
-//! table does.
+//! With the feature `std` (on by default) this module uses the CRC instruction of the CPU, and
+//! without it a table.
 
 /// Bytes of the trailer.
 pub const CRC_LEN: usize = 4;
@@ -14,8 +14,8 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     update(0, bytes)
 }
 
-/// Returns the CRC-32C of the bytes that `crc` covers followed by `bytes`: for a packet in pieces.
-/// Start with 0.
+/// Extends `crc`, the CRC-32C of earlier bytes, by `bytes`, for a packet that lies in pieces. The
+/// CRC-32C of no bytes is 0.
 #[cfg(feature = "std")]
 #[inline]
 #[must_use]
@@ -23,8 +23,8 @@ pub fn update(crc: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, bytes)
 }
 
-/// Returns the CRC-32C of the bytes that `crc` covers followed by `bytes`: for a packet in pieces.
-/// Start with 0.
+/// Extends `crc`, the CRC-32C of earlier bytes, by `bytes`, for a packet that lies in pieces. The
+/// CRC-32C of no bytes is 0.
 #[cfg(not(feature = "std"))]
 #[inline]
 #[must_use]

@@ -26,7 +26,7 @@ macro_rules! errors {
 }
 
 errors! {
-    /// The packet has fewer bytes than the header announced by the bytes before it.
+    /// The packet has fewer bytes than the header that its first bytes announce.
     Truncated = "header is truncated",
     /// Bytes follow a packet that has no payload.
     Trailing = "bytes after the end of the packet",
@@ -71,7 +71,7 @@ errors! {
     /// The payload disagrees with the lengths in the SES header.
     Length = "payload length disagrees with the header",
     /// A rate is negative, NaN, or infinite where it must be finite.
-    Rate = "a rate that is none",
+    Rate = "rate is negative, NaN, or infinite where it must be finite",
     /// The packet is not of the kind that this view reads.
     Kind = "the bytes hold another kind of header",
 }

@@ -1,5 +1,6 @@
-//! The header before a fragment: a part of a packet that was sent before and is too long for its path. UE 1.0
-//! has no such header; the documentation of this crate says which private number it has.
+//! Fragments of packets. A sender that must retransmit a packet on a path that carries less than at
+//! the first transmission cuts it into fragments, and puts this header before each. UE 1.0 has no
+//! such header; the documentation of this crate gives its private number.
 //!
 //! ```text
 //!   0      1             4                     8
@@ -8,10 +9,11 @@
 //!   +------+-------------+---------------------+------------+
 //! ```
 //!
-//! `F` is the PDS type 29. The first fragment takes the place, and the PSN, of the original; the others have PSNs of
-//! their own. The header gives the number of fragments and names the original, because the receiver may have taken the
-//! original and only the acknowledgement may have been lost. Then the bytes are in place already, and the application
-//! may have used the buffer again.
+//! `F` is the PDS type 29. The first fragment has the PSN of the original packet; each other
+//! fragment has a new PSN. The header gives the number of fragments and the PSN of the original,
+//! because the original may have arrived and only its acknowledgement may have been lost. The
+//! receiver must then not write the bytes again: the application may already have reused the
+//! buffer.
 
 use crate::base::Psn;
 use crate::error::ParseError;

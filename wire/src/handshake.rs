@@ -19,7 +19,8 @@ use crate::view::{be16, be32, be64};
 /// same.
 pub const WIRE_VERSION: u8 = 4;
 
-/// Type of the value, in the vendor's range by our choice: no table assigns numbers.
+/// Type of the value. No published table assigns numbers, so this project chose one from the
+/// vendors' range.
 const TYPE: u8 = 0xf0;
 
 code_points! {
@@ -47,8 +48,8 @@ code_points! {
         Version = 1, "VERSION";
         /// The responder belongs to another job.
         Job = 2, "JOB";
-        /// The cookie is too old, or from a relation that has ended: the initiator must start
-        /// again.
+        /// The cookie is too old, or belongs to an association that has ended: the initiator must
+        /// start again.
         Stale = 3, "STALE";
         /// The responder already has too many unverified peers.
         Crowded = 4, "CROWDED";
@@ -70,7 +71,8 @@ pub struct Handshake {
     pub stage: Stage,
     /// The sender's [`WIRE_VERSION`].
     pub version: u8,
-    /// The UDP port the sender listens on, not 0. Answers go there: the source port is an entropy.
+    /// The UDP port on which the sender listens, not 0. Answers go there, because the source port
+    /// of a packet is only its entropy.
     pub port: u16,
     /// Reason, in a refusal.
     pub reason: Reason,

@@ -72,7 +72,7 @@
 //! | Rendezvous that the receiver cannot read to the end | IE (initiator error), use not tabulated | an empty read of the end with IE; the send ends with an error |
 //! | `buffer_offset` of a send with DC | unused in sends | the slot in which the sender waits; the answer is RESPONSE_DATA without payload, `read_request_message_id` = slot |
 //! | `resource_index` of a tagged message | which receive queue | 0, or 2 for messages among members of a collective operation |
-//! | NO_OP | opcode tabulated, use not | asks whether the target knows an operation that waits for it: `resource_index` 0 nothing (a liveness check), 1 a READ, 2 a send with DC, 3 a rendezvous; `buffer_offset` the read's id or the message's, from bit 16 on the slot of a send with DC, `match_bits` the key of a rendezvous; the default response says yes, BAD_INDEX no |
+//! | NO_OP | opcode tabulated, use not | asks whether the target knows an operation that waits for it: `resource_index` 0 nothing (a liveness check), 1 a READ, 2 a send with DC, 3 a rendezvous; `buffer_offset` the read's id or the message's, from bit 16 on the slot of a send with DC, `match_bits` the key of a rendezvous; the default response means yes, BAD_INDEX no |
 //! | Extension header of a continuation | silent | absent when payload_length fills the packet, else read; a sender leaves it out |
 //! | Atomic semantic control | REF, WS: CACHEABLE 0x01, CPU_COHERENT 0x02; X2: 0x80, 0x40, vendor 2:0 | REF, WS; other bits reserved |
 //! | Compare-swap operands | high half first; alignment of short types not tabulated | 128-bit numbers, a short value in the low bits |
@@ -88,12 +88,12 @@
 //! | NACK payload | WS: highest PSN received + 1; REF: new start PSN for 17 | both, by code |
 //! | NACK from a target without a context | silent | SPDCID 0, allowed for codes that such a target sends ([`NackCode::needs_context`]) |
 //! | A packet for a context that the target gave up on | REF: INV_DPDCID, as for one it never had | CLOSING_IN_ERR with the number the context had, if the target remembers it; INV_DPDCID means that it never had one, from which the initiator concludes that the target restarted |
-//! | A packet that contradicts itself or what came before | silent | UNEXP_EVENT, and the context ends at both ends: a retransmission would be the same packet |
+//! | A packet that contradicts itself or an earlier packet | silent | UNEXP_EVENT, and the context ends at both ends: a retransmission would be the same packet |
 //! | EPSN flag on ACK (0x40) | REF only | reserved bit, refused |
 //! | ACK type | ACK, ACK_CC, ACK_CCX | ACK_CC with NSCC is sent; next_hdr NONE, or RESPONSE when the response is not the default one |
 //! | ACK_CCX, NACK_CCX | X2: 32 and 24 bytes; REF, WS: 40 and 32 | 40 and 32, state opaque; cc_type 2-13 refused; cc_type 14 of ours is [`DartState`], from and to endpoints that run Dart alone |
 //! | cc_flags | X2 sets them | reserved, 0 |
-//! | MPR | REF: units of 128 PSNs, 0 = says nothing; 1.0.3 also defines a finer range whose encoding is not public | REF |
+//! | MPR | REF: units of 128 PSNs, 0 = unknown; 1.0.3 also defines a finer range whose encoding is not public | REF |
 //! | rcvd_bytes | units of 256 bytes, rounded up, 24 bits that wrap | the same; a packet counts its UDP length + 40 (nominal_pktsize), that is the UDP payload + 48 |
 //! | Sign of clear, ACK and SACK offsets | WS shows SACK unsigned; SU, REF signed | signed; a positive clear_psn_offset is refused |
 //! | psn_offset | 12 bits | every value accepted |

@@ -96,7 +96,8 @@ pub struct TrimmedPacket {
 /// Reads a packet that fills `bytes` (no CRC trailer: see [`crate::check_and_strip_crc`]) and
 /// checks every rule of the tables. It allocates nothing.
 ///
-/// # Errors Returns the first rule that the packet breaks.
+/// # Errors
+/// Returns the first rule that the packet breaks.
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<Packet<'_>, ParseError> {
     let Some(&[b0, _]) = bytes.first_chunk::<2>() else {
@@ -229,7 +230,8 @@ impl Packet<'_> {
     /// Writes the packet, payload included, and returns its length. A sender that does not copy the
     /// payload writes the headers one by one instead.
     ///
-    /// # Panics Panics if `out` is shorter than [`Self::len`].
+    /// # Panics
+    /// Panics if `out` is shorter than [`Self::len`].
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let (at, payload) = match self {
             Self::Request { pds, ses, payload } => {

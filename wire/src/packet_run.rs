@@ -14,8 +14,8 @@ const SHORT: usize = Request::LEN + ResponseData::LEN;
 /// The headers of consecutive packets of a message. The packets go to one context; each has the
 /// next PSN and as many payload bytes as the one before, at the next offset. None of them is the
 /// last of its message, asks for an acknowledgement, is a retransmission or carries
-/// congestion-control state ([`PacketRun::end_message`] and [`PacketRun::request_ack`] turn the
-/// next packet into such a one).
+/// congestion-control state. [`PacketRun::end_message`] and [`PacketRun::request_ack`] change the
+/// next packet so that it ends the message or asks for an acknowledgement.
 ///
 /// These headers differ in three fields, so a sender writes them from one template, and a receiver
 /// that has checked one packet compares the next with the expected bytes.
@@ -35,9 +35,9 @@ pub struct PacketRun {
 
 impl PacketRun {
     /// Returns the run that follows a packet with these `headers`, which obey their rules and begin
-    /// with `pds`, and `payload` bytes. Returns `None` if no packet can follow, or only packets
-    /// that are not as simple: after a message of one packet or an operation with an extension
-    /// header.
+    /// with `pds`, and `payload` bytes. Returns `None` if no packet can follow, as after a message
+    /// of one packet, or if the next headers differ in more than the three fields, as those of an
+    /// operation with an extension header.
     #[must_use]
     #[inline]
     pub fn after(headers: &[u8], pds: &Request, payload: usize) -> Option<Self> {
@@ -150,9 +150,9 @@ impl PacketRun {
         }
     }
 
-    /// Tests whether `packet` is the message's last, in place of the next one. Returns whether it
-    /// asks for an acknowledgement, as last packets may. Returns `None` if it is not the last, or
-    /// belongs to a response.
+    /// Returns whether `packet`, in place of the next packet of the run, is the last of the
+    /// message: `Some(true)` if that last packet asks for an acknowledgement, `Some(false)` if it
+    /// does not. Returns `None` if it is not the last, or if the run is a response.
     #[must_use]
     #[inline]
     pub fn ends_with(mut self, packet: &[u8]) -> Option<bool> {

@@ -1,5 +1,6 @@
-//! Rate packets (s-PERC): what asks the links of a flow's path for its rate, and comes back with what they wrote. Not of UE 1.0;
-//! the documentation of this crate says which private number they have.
+//! Rate packets (s-PERC). An endpoint sends one along the path of a flow, each link on the path
+//! writes an entry into it, and the receiver sends it back. UE 1.0 has no such packet; the
+//! documentation of this crate gives its private number.
 //!
 //! ```text
 //!   0      1      2             4                           8
@@ -10,15 +11,18 @@
 //!   +---------------------------+-------------+-------------+
 //!   | demand                    | epoch                     |
 //!   +-------------+-------------+---------------------------+
-//!   | its weight  | let_through | reserved, 0               |
+//!   | epoch_weight| let_through | reserved, 0               |
 //!   +-------------+-------------+---------------------------+
 //!   count entries of 20, in the order of the path:
 //!   link 32 | bottleneck 32 | allocated 32 | weight 16 | sweep 16 | S'if 8, reserved, 0 | reserved, 0 24
 //! ```
 //!
-//! `F` is the PDS type 30, `S` three bits of stage; `S'` (bits 3 and 2) is how the link counts the flow, `i` (bit 1) that
-//! others are to ignore its bottleneck rate, `f` (bit 0) that it was written on this trip. Most significant byte first; rates
-//! are [`LinkRate`]s. Links write into packets that ask or leave; those that go back they let pass.
+//! `F` is the PDS type 30 and `S` the stage ([`RateStage`]) in three bits. `S'` (bits 3 and 2) is
+//! the link's classification of the flow ([`RateState`]); `i` (bit 1) is set if other links must
+//! ignore this bottleneck rate; `f` (bit 0) is set if the link wrote the entry on this trip.
+//! Numbers have their most significant byte first, and rates are [`LinkRate`]s. Links write into
+//! packets on the path of the data ([`RateStage::Asks`], [`RateStage::Leaves`]) and do not change
+//! those on the way back.
 
 use core::fmt;
 
@@ -35,7 +39,7 @@ impl LinkRate {
     /// No limit.
     pub const UNLIMITED: Self = Self(0x7f80_0000);
 
-    /// Returns a rate of so many b/s; negative numbers and NaN become zero.
+    /// Creates a rate from a number of b/s; negative numbers and NaN become zero.
     #[must_use]
     pub const fn new(rate: f32) -> Self {
         if rate > 0.0 { Self(rate.to_bits()) } else { Self(0) }
@@ -96,7 +100,8 @@ pub struct RateEntry {
     pub allocated: LinkRate,
     /// Number of connections by which the flow's share was divided.
     pub weight: u16,
-    /// Sweep in which the link counted the flow; wraps.
+    /// Number of the link's sweep in which the link counted the flow; wraps. A sweep is the
+    /// interval after which a link forgets flows that sent no rate packet.
     pub sweep: u16,
     /// Classification by the link.
     pub state: RateState,

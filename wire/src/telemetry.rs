@@ -1,5 +1,6 @@
-//! Telemetry before a packet: the records that switches write into it and that its acknowledgement
-//! returns. UE 1.0 has no such header; the documentation of this crate gives its private number.
+//! Telemetry headers. Switches write records into the header before a data packet, and the receiver
+//! returns the records before the acknowledgement. UE 1.0 has no such header; the documentation of
+//! this crate gives its private number.
 //!
 //! ```text
 //!  0      1      2             4
@@ -7,12 +8,13 @@
 //!  | FK   | count| reserved, 0 | count records of 28 | the packet |
 //!  +------+------+-------------+---------------------+------------+
 //!  record, most significant byte first:
-//!  queue's name 32 | time 64, ns | bytes sent by its port 64 | bytes left behind 32 | rate 32, kb/s
+//!  queue's name 32 | time 64, ns | bytes sent by its port 64 | queue length, bytes 32 | rate 32, kb/s
 //! ```
 //!
-//! `F` is the PDS type 31, `K` three bits of kind. An endpoint whose congestion control wants
-//! telemetry puts an empty one before each data packet, and each switch with the program adds its
-//! record; before an acknowledgement stand the records of the packet that it is about.
+//! `F` is the PDS type 31, `K` three bits of kind. An endpoint whose congestion control uses
+//! telemetry puts an empty header before each data packet, and each switch that runs the telemetry
+//! program adds its record. The header before an acknowledgement repeats the records of the packet
+//! that it acknowledges.
 
 use crate::error::ParseError;
 
@@ -22,7 +24,7 @@ use crate::error::ParseError;
 pub enum TelemetryKind {
     /// The packet behind the records; switches may add more.
     Own = 0,
-    /// The packet that the acknowledgement behind them is about.
+    /// The data packet that the acknowledgement behind the records acknowledges.
     Echo = 1,
 }
 

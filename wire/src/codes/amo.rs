@@ -3,7 +3,7 @@
 use super::code_points;
 
 code_points! {
-    /// Operation of an atomic on the target's value.
+    /// Operation that an atomic request applies to the value at the target.
     AmoOp Vendor 0xE0..=0xFE {
         /// Minimum.
         Min = 0x00, "MIN";
@@ -67,16 +67,17 @@ impl AmoOp {
         )
     }
 
-    /// Returns the operation that stands for this [`Self::is_compare_swap`] with its operands as payload:
-    /// for several values, or values longer than the header has room for. The number is our choice from
-    /// the vendor's range.
+    /// Returns the vendor operation that replaces this compare-swap operation when its operands
+    /// travel in the payload: for several values, or for values too long for the extension header.
+    /// Returns `None` for an operation that is no compare-swap. The numbers are this project's
+    /// choice from the vendors' range.
     #[inline]
     #[must_use]
     pub const fn with_payload(self) -> Option<Self> {
         if self.is_compare_swap() { Self::from_u8(0xE0 + self.to_u8() - 0x0D) } else { None }
     }
 
-    /// Returns the operation for which a number of [`Self::with_payload`] stands.
+    /// Returns the compare-swap operation for which [`Self::with_payload`] returns this one.
     #[inline]
     #[must_use]
     pub const fn without_payload(self) -> Option<Self> {

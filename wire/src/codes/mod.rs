@@ -10,9 +10,9 @@ pub use nack::{NackAction, NackCode};
 pub use opcode::{List, Opcode, ResponseOpcode};
 pub use return_code::ReturnCode;
 
-/// Declares an enum of code points with their numbers on the wire and their names in the tables. With
-/// `Vendor first..=last` after the name, the enum has a further variant for the vendors' numbers in
-/// that range.
+/// Declares an enum of code points with their numbers on the wire and their names in the tables of
+/// the UE specification. With `Vendor first..=last` after the name, the enum has a further variant
+/// for the vendors' numbers in that range.
 macro_rules! code_points {
     ($(#[$meta:meta])* $name:ident $($vendor:ident $first:literal ..= $last:literal)? {
         $($(#[$vmeta:meta])* $variant:ident = $value:literal, $text:literal;)*
@@ -54,7 +54,7 @@ macro_rules! code_points {
                 }
             }
 
-            /// Returns the name in the tables.
+            /// Returns the name in the tables of the UE specification.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -125,7 +125,7 @@ code_points! {
         RudCcReq = 13, "RUD_CC_REQ";
         /// [`PdsType::RodReq`] with congestion-control state.
         RodCcReq = 14, "ROD_CC_REQ";
-        /// A private number: [`RatePacket`](crate::RatePacket).
+        /// Rate packet: [`RatePacket`](crate::RatePacket). The number is private to this project.
         Rates = 30, "RATES";
     }
 }

@@ -3,8 +3,8 @@
 use super::code_points;
 
 code_points! {
-    /// Reason of a NACK (table 3-58). 0x03 (TRIMMED_ACK) is reserved since 1.0.3 and
-    /// refused.
+    /// Reason of a NACK (table 3-58). 0x03 (TRIMMED_ACK) is reserved since 1.0.3, so the parser
+    /// refuses it.
     NackCode {
         /// A switch cut the payload.
         Trimmed = 0x01, "TRIMMED";
@@ -20,7 +20,7 @@ code_points! {
         NoPktBuffer = 0x07, "NO_PKT_BUFFER";
         /// No memory for a guaranteed response.
         NoGtdDelAvail = 0x08, "NO_GTD_DEL_AVAIL";
-        /// No memory for another message: the SES back-pressure.
+        /// No memory for another message: back-pressure of the message layer (SES).
         NoSesMsgAvail = 0x09, "NO_SES_MSG_AVAIL";
         /// Another resource is missing.
         NoResource = 0x0A, "NO_RESOURCE";
@@ -50,7 +50,7 @@ code_points! {
         NewStartPsn = 0x17, "NEW_START_PSN";
         /// The packet arrived and is still being processed.
         RcvdSesProcg = 0x18, "RCVD_SES_PROCG";
-        /// An event that the context cannot survive.
+        /// An unexpected event, after which the context must be closed.
         UnexpEvent = 0x19, "UNEXP_EVENT";
         /// The receiver infers from later packets that this one was lost.
         RcvrInferLoss = 0x1A, "RCVR_INFER_LOSS";

@@ -4,9 +4,9 @@ use super::code_points;
 
 code_points! {
     /// Operation of a request (table 3-17). 0x10 and 0x11 (the SYNC operations of the reference
-    /// provider) are in no published table and refused.
+    /// provider) are in no published table, so the parser refuses them.
     Opcode Vendor 0x30..=0x3E {
-        /// Nothing.
+        /// No data. This project uses it to ask whether the target still knows an operation.
         NoOp = 0x00, "NO_OP";
         /// Write to remote memory.
         Write = 0x01, "WRITE";
@@ -104,9 +104,9 @@ code_points! {
         Expected = 0, "EXPECTED";
         /// The unexpected queue.
         Overflow = 1, "OVERFLOW";
-        /// A vendor's.
+        /// First list that a vendor may define.
         Vendor2 = 2, "VENDOR2";
-        /// A vendor's.
+        /// Second list that a vendor may define.
         Vendor3 = 3, "VENDOR3";
     }
 }

@@ -9,7 +9,7 @@ code_points! {
         Null = 0x00, "NULL";
         /// The request succeeded.
         Ok = 0x01, "OK";
-        /// The resource has another generation.
+        /// The request names another generation of the resource than the current one.
         BadGeneration = 0x02, "BAD_GENERATION";
         /// The resource is disabled.
         Disabled = 0x03, "DISABLED";

@@ -82,20 +82,23 @@ pub enum AckRequest {
 /// State for NSCC (cc_type 0; table 3-74).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct NsccState {
-    /// Time between the packet's arrival and this ACK, units of 128 ns; 0 invalid, 0xFFFF more.
+    /// Time between the packet's arrival and this ACK in units of 128 ns; 0 means that it is
+    /// invalid, 0xFFFF that it does not fit.
     pub service_time: u16,
     /// The penalty is over: restore the window that it reduced.
     pub restore_cwnd: bool,
-    /// Window penalty, 0 to 127: 0 none, 64 about half per RTT, 127 down to one packet per RTT.
+    /// Window penalty, 0 to 127: 0 none, 64 about half of the window per RTT, 127 down to one
+    /// packet per RTT.
     pub rcv_cwnd_pend: u8,
     /// Bytes received on the context since it was opened, rounded up to units of 256; 24 bits that
     /// wrap.
     pub rcvd_bytes: u32,
-    /// Packets received out of order at this moment; 0xFFFF not computed.
+    /// Packets received out of order at this moment; 0xFFFF means that the target did not count
+    /// them.
     pub ooo_count: u16,
 }
 
-/// State for Dart (this project's own, cc_type 14 of an ACK_CCX).
+/// Congestion-control state of Dart. The format is this project's own: cc_type 14 of an ACK_CCX.
 ///
 /// | Offset | Bits | Field |
 /// |---|---|---|
@@ -110,7 +113,8 @@ pub struct NsccState {
 pub struct DartState {
     /// Service time, see [`NsccState::service_time`].
     pub service_time: u16,
-    /// Congestion that the target observes: 0 none, 1 its own, 2 elsewhere.
+    /// Place of the congestion that the target observes: 0 none, 1 the target's own link, 2
+    /// elsewhere in the network.
     pub congestion: u8,
     /// Number of senders to the target; 0 means that the field is unused.
     pub senders: u16,
@@ -172,7 +176,8 @@ pub enum CcState {
     Credit {
         /// Cumulative credit, 24 bits.
         credit: u32,
-        /// Packets received out of order at this moment; 0xFFFF not computed.
+        /// Packets received out of order at this moment; 0xFFFF means that the target did not count
+        /// them.
         ooo_count: u16,
     },
 }

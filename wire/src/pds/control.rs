@@ -35,8 +35,8 @@ pub struct Control {
     pub ack_request: bool,
     /// Echoed by the answer; 0 except in a [`ControlKind::Probe`].
     pub probe_opaque: u16,
-    /// CLOSE_COMMAND and CLOSE_REQUEST consume a new PSN, ACK_REQUEST repeats the one it asks
-    /// about, CLEAR uses 0.
+    /// Packet sequence number. CLOSE_COMMAND and CLOSE_REQUEST consume a new PSN, ACK_REQUEST
+    /// repeats the PSN whose acknowledgement it requests, CLEAR_COMMAND and CLEAR_REQUEST use 0.
     pub psn: Psn,
     /// The sender's context id, not 0.
     pub spdcid: u16,

@@ -21,7 +21,7 @@ pds_view! {
     reserved: u16 = |b| be16(b, 2);
 }
 
-/// A RUDI request: at least once, without a context.
+/// A RUDI request, which arrives at least once and needs no context.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RudiRequest {
     /// The SES header behind it: a small, medium or standard request.

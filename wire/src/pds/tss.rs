@@ -11,7 +11,7 @@ view! {
     has_ssi: bool = |b| b[0] & 0x04 != 0;
     /// Reserved.
     reserved: bool = |b| b[0] & 0x02 != 0;
-    /// AN: number of the key, of two.
+    /// AN: selects one of two keys.
     key: bool = |b| b[0] & 0x01 != 0;
     /// Secure domain, 24 bits.
     sdi: u32 = |b| be24(b, 1);
@@ -20,7 +20,7 @@ view! {
 /// The header of an encrypted packet, 12 bytes or 16 with a source id.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tss {
-    /// AN: number of the key, of two.
+    /// AN: selects one of two keys.
     pub key: bool,
     /// Secure domain, 24 bits.
     pub sdi: u32,

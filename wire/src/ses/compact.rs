@@ -40,7 +40,7 @@ view! {
     match_bits: u64 = |b| be64(b, 24);
 }
 
-/// A small request: no message id, no tag. SOM and EOM are always set.
+/// A small request, which has no message id and no tag. SOM and EOM are always set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SmallRequest {
     /// Operation.
@@ -67,7 +67,7 @@ pub struct SmallRequest {
     pub extension: Extension,
 }
 
-/// A medium request: no message id. SOM and EOM are always set.
+/// A medium request, which has no message id. SOM and EOM are always set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MediumRequest {
     /// Operation.
@@ -138,7 +138,8 @@ impl SmallRequest {
 
     /// Reads the header and its extension at the start of `bytes` and checks their rules.
     ///
-    /// # Errors Returns the rule that they break.
+    /// # Errors
+    /// Returns the rule that they break.
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
         CheckedSmall::new(bytes).map(CheckedSmall::build)
     }
@@ -185,7 +186,8 @@ impl MediumRequest {
 
     /// Reads the header and its extension at the start of `bytes` and checks their rules.
     ///
-    /// # Errors Returns the rule that they break.
+    /// # Errors
+    /// Returns the rule that they break.
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
         CheckedMedium::new(bytes).map(CheckedMedium::build)
     }

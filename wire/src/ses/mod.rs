@@ -88,7 +88,8 @@ impl Ses {
     /// `bytes` must end where the packet ends: a continuation may leave its extension header out,
     /// and only the length shows it. `pds` is the packet's type: DATAGRAM_SEND belongs to UUD.
     ///
-    /// # Errors Returns the rule that the header breaks.
+    /// # Errors
+    /// Returns the rule that the header breaks.
     pub fn read(pds: PdsType, next: NextHeader, bytes: &[u8]) -> Result<Self, ParseError> {
         CheckedSes::new(pds, next, bytes).map(CheckedSes::build)
     }
@@ -166,7 +167,7 @@ impl<'a> CheckedSes<'a> {
         }
     }
 
-    /// Checks the payload's length against the header's lengths.
+    /// Checks the length of the payload against the lengths in the header.
     #[inline]
     pub(crate) fn check_payload(&self, len: usize) -> Result<(), ParseError> {
         match self {

@@ -184,7 +184,8 @@ impl StdRequest {
     /// Reads the header at the start of `bytes`, which end where the packet ends, and checks its
     /// rules. A continuation whose payload_length fills the packet has no extension header.
     ///
-    /// # Errors Returns the rule that the header breaks.
+    /// # Errors
+    /// Returns the rule that the header breaks.
     pub fn read(bytes: &[u8]) -> Result<Self, ParseError> {
         CheckedStdRequest::new(bytes).map(CheckedStdRequest::build)
     }
@@ -282,7 +283,7 @@ impl<'a> CheckedStdRequest<'a> {
         }
     }
 
-    /// Checks the payload's length against the header's lengths.
+    /// Checks the length of the payload against the lengths in the header.
     #[inline]
     pub(super) fn check_payload(&self, len: usize) -> Result<(), ParseError> {
         let len = len as u64;
