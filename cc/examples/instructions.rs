@@ -42,8 +42,8 @@ macro_rules! reports {
                 for sent in 0..times {
                     feedback.now += $apart;
                     let hops = telemetry(feedback.now, sent);
-                    let told = Feedback { int: &hops, ..feedback };
-                    $case(black_box(&mut sender), black_box(&told));
+                    let with_records = Feedback { int: &hops, ..feedback };
+                    $case(black_box(&mut sender), black_box(&with_records));
                 }
             })+
         }

@@ -1,5 +1,5 @@
-//! The rivals that papers compare with: congestion controls and path selectors that run live and in the simulator
-//! like the product's own.
+//! Baseline algorithms, with which papers compare their own: congestion controls and path selectors
+//! that run in live jobs and in the simulator like all others.
 
 mod bbr;
 mod bitmap;

@@ -18,7 +18,7 @@ pub enum ChoiceError {
         /// Kind of algorithm that was asked for.
         kind: &'static str,
         /// Requested name.
-        asked: String,
+        requested: String,
         /// Known names.
         allowed: &'static [NameAndSummary],
     },
@@ -33,8 +33,8 @@ pub enum ChoiceError {
     Parameter {
         /// Name of the algorithm.
         algorithm: &'static str,
-        /// Requested parameter name, or the text in its place.
-        asked: String,
+        /// Name of the requested parameter, or the text that stands in its place.
+        requested: String,
         /// Parameters of the algorithm.
         allowed: Vec<&'static str>,
     },
@@ -62,16 +62,16 @@ impl From<ConfigError> for ChoiceError {
 impl fmt::Display for ChoiceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Name { kind, asked, allowed } => {
-                write!(f, "no {kind} is called \"{asked}\", allowed: ")?;
+            Self::Name { kind, requested, allowed } => {
+                write!(f, "no {kind} is called \"{requested}\", allowed: ")?;
                 list(f, allowed.iter().map(|named| named.0))
             }
             Self::NotBuilt { name, feature } => write!(
                 f,
                 "\"{name}\" is not in this build: built without {feature}; build with \"--features {feature}\""
             ),
-            Self::Parameter { algorithm, asked, allowed } => {
-                write!(f, "{algorithm} has no parameter \"{asked}\", allowed as key=value: ")?;
+            Self::Parameter { algorithm, requested, allowed } => {
+                write!(f, "{algorithm} has no parameter \"{requested}\", allowed as key=value: ")?;
                 list(f, allowed.iter().copied())
             }
             Self::Number { algorithm, parameter, value, allowed } => write!(
@@ -119,10 +119,10 @@ pub(crate) fn unknown(
     allowed: &'static [NameAndSummary],
     not_built: &'static [NameAndSummary],
 ) -> ChoiceError {
-    let asked = name_of(text);
-    match not_built.iter().find(|(name, _)| *name == asked) {
+    let requested = name_of(text);
+    match not_built.iter().find(|(name, _)| *name == requested) {
         Some((name, feature)) => ChoiceError::NotBuilt { name, feature },
-        None => ChoiceError::Name { kind, asked: asked.to_string(), allowed },
+        None => ChoiceError::Name { kind, requested: requested.to_string(), allowed },
     }
 }
 
@@ -136,7 +136,7 @@ pub(crate) fn tune<C: ByName>(mut config: C, text: &str) -> Result<C, ChoiceErro
         let settings = config.settings();
         let Some(setting) = settings.iter().find(|setting| setting.name == name) else {
             let allowed = settings.iter().map(|setting| setting.name).collect();
-            return Err(ChoiceError::Parameter { algorithm, asked: name.to_string(), allowed });
+            return Err(ChoiceError::Parameter { algorithm, requested: name.to_string(), allowed });
         };
         let Setting { name: parameter, allowed, .. } = *setting;
         let Ok(number) = value.parse() else {

@@ -31,13 +31,13 @@ pub use receiver::CreditReceiver;
 ///
 /// # When no credit comes
 ///
-/// A flow that is blocked asks for credit, and again after twice the time
-/// ([`SenderAction::RequestCredit`]). A granting receiver answers each request. A receiver that
-/// acknowledges but never answers runs another mode; the flow then continues with a plain window
-/// and sets [`SenderMetrics::ungranted`] until a grant arrives. With `in_acks` the first ACK
-/// without credit is proof enough.
+/// A flow that is blocked asks for credit, and repeats the request
+/// ([`SenderAction::RequestCredit`]) at intervals that double. A granting receiver answers each
+/// request. A receiver that acknowledges but never answers runs another mode; the flow then
+/// continues with a plain window and sets [`SenderMetrics::ungranted`] until a grant arrives. With
+/// `in_acks` the flow concludes this from the first ACK without credit.
 ///
-/// A receiver that granted before and is silent now may have failed. After the same number of
+/// A receiver that granted before and now sends nothing may have failed. After the same number of
 /// requests one packet leaves without credit, so that loss detection can find out.
 #[derive(Clone, Debug)]
 pub struct Eqds {
@@ -236,8 +236,8 @@ impl Eqds {
         self.request_at = Time::NEVER;
     }
 
-    /// Reports that work waits for credit: asks at once if the receiver cannot know about it, and
-    /// later in any case.
+    /// Processes the report that work waits for credit. It asks for credit at once if the receiver
+    /// cannot know about the work, and later in any case.
     fn on_blocked(&mut self, now: Time, backlog: u64) {
         self.backlog = backlog;
         if self.arm_request_timer(now) && !self.waiting {

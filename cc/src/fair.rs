@@ -167,9 +167,9 @@ impl<R: Default> Fairness<R> {
         most(tokens / (self.dampener / vai.dampener + 1.0), 1.0)
     }
 
-    /// Returns whether feedback is ignored (section 3.3.4): if the window is less than a random
-    /// window up to the largest. The random number is drawn from the sample, as there is no other
-    /// randomness here.
+    /// Returns whether to ignore this feedback at random (section 3.3.4): true if the window is
+    /// smaller than a window drawn at random below the largest one. The sample is the seed of that
+    /// draw, because this state has no other source of randomness.
     #[inline(always)]
     fn ignores(&mut self, sample: &CongestionSample) -> bool {
         let mixed = (sample.measure.to_bits() ^ u32::from(self.seed)).wrapping_mul(0x9e37_79b1);

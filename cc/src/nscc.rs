@@ -36,7 +36,7 @@ pub struct Nscc {
 struct FlowState {
     /// Congestion window in bytes.
     cwnd: f32,
-    /// Increase owed, times cwnd; `adjust` pays it.
+    /// Increase of the window that `adjust` has not applied yet, multiplied by `cwnd`.
     inc: f32,
     /// Average queueing delay in nanoseconds.
     avg_delay: f32,
@@ -336,8 +336,8 @@ impl FlowState {
         self.adjust::<PUBLISHED>(config, now, scale);
     }
 
-    /// Applies the increase owed when enough bytes were acknowledged or a period is over (section
-    /// 3.6.13.5).
+    /// Applies the pending increase once enough bytes were acknowledged or a period is over
+    /// (section 3.6.13.5).
     #[inline(always)]
     fn adjust<const PUBLISHED: bool>(&mut self, config: &NsccConfig, now: u32, scale: f32) {
         let elapsed = now.wrapping_sub(self.last_adjust);
@@ -495,8 +495,8 @@ impl FlowState {
         }
     }
 
-    /// Returns whether there is a penalty, or one to restore from: receivers keep reporting that a
-    /// penalty is over.
+    /// Returns whether the receiver reports a penalty, or one is over whose window must be
+    /// restored: receivers keep reporting that a penalty is over.
     #[inline(always)]
     fn is_penalised(&self, feedback: &Feedback<'_>) -> bool {
         feedback.penalty.unwrap_or(0) > 0 || feedback.restore_cwnd && self.saved_cwnd > 0.0

@@ -29,8 +29,8 @@ pub struct RepsConfig {
     pub explore: u8,
     /// Number of paths remembered at a time: 8, which is the largest.
     pub buffer: u8,
-    /// Paths that swallow packets are avoided for the time of a freeze: our addition, `reps-avoid`.
-    /// Without it the selector is uet-htsim's.
+    /// Paths that lose packets are avoided for the time of a freeze. This is our addition, selected
+    /// by `reps-avoid`; without it the selector is uet-htsim's.
     pub avoiding: bool,
 }
 
@@ -92,9 +92,10 @@ const MOST_PATIENCE: u8 = 6;
 /// others may not.
 ///
 /// If most paths are dead and stay dead, that is not enough: random paths are mostly dead, a thaw
-/// forgets the few that work, and the packets that explore are lost. In `reps-avoid` a path that
-/// swallowed a packet is therefore avoided until it brings an ACK again or the time of a freeze is
-/// over. If trouble returns soon after, the next time is twice as long. After a thaw the selector
+/// forgets the few that work, and the packets that explore are lost. In `reps-avoid` the selector
+/// therefore avoids a path that lost a packet until the path brings an ACK again or the time of a
+/// freeze is over. If a time-out follows soon after, the next freeze is twice as long. After a thaw
+/// the selector continues with the paths it remembers, and every fourth packet explores.
 /// continues with the paths it remembers, and every fourth packet explores.
 #[derive(Clone, Debug)]
 pub struct Reps {
@@ -103,7 +104,7 @@ pub struct Reps {
     /// End of the current or last freeze, during which paths are avoided.
     until: Time,
     freezes: u32,
-    /// Paths that swallowed packets, modulo 32.
+    /// Paths that lost packets, modulo 32.
     suspects: u32,
     ring: [u16; RING],
     /// One bit for each ring entry that may still be recycled. An entry is recycled once.

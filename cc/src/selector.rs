@@ -16,7 +16,7 @@ pub enum PathSignal {
     Ecn,
     /// A switch inside the network trimmed the packet.
     Nack,
-    /// The packet vanished, as the receiver's reports show: many later packets overtook it, or it
+    /// The receiver's reports show that the packet is lost: many later packets overtook it, or it
     /// is missing although a later probe arrived.
     Lost,
     /// The retransmission timer of the packet fired.
@@ -34,8 +34,8 @@ pub struct PathMetrics {
     pub changes: u32,
     /// Number of good paths that the selector remembers.
     pub remembered: u16,
-    /// Paths that the selector avoids because they swallowed packets: bit `n` stands for all paths
-    /// that are `n` modulo 32.
+    /// Paths that the selector avoids because they lost packets: bit `n` stands for all paths that
+    /// are `n` modulo 32.
     pub avoided: u32,
 }
 

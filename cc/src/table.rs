@@ -2,10 +2,10 @@
 //! check of ranges follow.
 
 /// Implements [`crate::Tunable`] for a configuration. A line is `kind field "name" (lowest,
-/// highest, "allowed") "what it does: default";`, lowest and highest in the unit a user writes.
-/// Kinds: `number` (anything that holds a number), `time` (a `Span`, in microseconds), `rate` (a
-/// `Rate`, in Mb/s), `switch` (a `bool`). Before the lines come `special` parameters, which no
-/// line can express, and `also`, a check of the whole.
+/// highest, "allowed") "effect: default";`, with `lowest` and `highest` in the unit that a user
+/// writes. Kinds are `number` (any numeric type), `time` (a `Span`, in microseconds), `rate` (a
+/// `Rate`, in Mb/s) and `switch` (a `bool`). Before the lines come `special` parameters, which no
+/// line can express, and `also`, a check of the whole configuration.
 macro_rules! tunable {
     (
         $config:ty, special: [$($special:expr),*], also: $also:expr;

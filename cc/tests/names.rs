@@ -27,7 +27,7 @@ fn every_parameter<C>(
         all += &format!("{}{parameter}={value}", if i == 0 { ':' } else { ',' });
         for bad in ["-1", "-inf", "NaN"] {
             let Err(error) = by_name(&format!("{name}:{parameter}={bad}")) else {
-                panic!("{name}:{parameter}={bad} was taken");
+                panic!("{name}:{parameter}={bad} was accepted");
             };
             assert!(matches!(error, ChoiceError::Range(_)), "{error}");
             assert!(error.to_string().contains("allowed: "), "{error}");

@@ -174,8 +174,8 @@ impl Hpcc {
     fn react(&mut self, feedback: &Feedback<'_>, queue: u32, fairness: Option<&mut Fairness<()>>) {
         let config = &*self.config;
         let line = float(config.line.0);
-        let over = self.utilisation / config.eta;
-        let decrease = over >= 1.0;
+        let load = self.utilisation / config.eta;
+        let decrease = load >= 1.0;
         let update = match fairness {
             None => ReferenceUpdate::plain(feedback.round_end),
             Some(fairness) => {
@@ -194,7 +194,7 @@ impl Hpcc {
             }
         };
         let multiply = decrease || self.stage >= config.max_stage;
-        let from = if multiply { self.reference / over } else { self.reference };
+        let from = if multiply { self.reference / load } else { self.reference };
         let rate = from + float(config.ai.0) * update.gain;
         self.rate = least(most(rate, float(config.min_rate.0)), line);
         if update.commit {

@@ -34,9 +34,10 @@ impl Mprdma {
         Self { config, cwnd }
     }
 
-    /// Applies the reaction to an ACK: each unmarked packet adds `1 / cwnd` packets, each marked
-    /// one takes off half a packet (section 3.2). An ACK that covers several packets counts as
-    /// theirs; if it does not count the marked ones, all count as marked.
+    /// Applies the reaction to an ACK: each unmarked packet adds `1 / cwnd` packets to the window,
+    /// and each marked packet subtracts half a packet (section 3.2). An ACK that covers several
+    /// packets applies this once for each of them; if the peer does not count the marked ones, all
+    /// count as marked.
     fn on_ack(&mut self, feedback: &Feedback<'_>) {
         let packets = f32::from(feedback.packets.max(1));
         let marked = match (feedback.ecn, feedback.marked) {

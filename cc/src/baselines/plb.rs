@@ -85,7 +85,7 @@ pub struct Plb {
     /// End of the time without changes for congestion.
     paused_until: Time,
     /// Reports in this round trip.
-    seen: u32,
+    reports: u32,
     /// Reports of marked or refused packets among them.
     marked: u32,
     /// Number of packets in a round trip.
@@ -107,7 +107,7 @@ impl Plb {
             config,
             rng,
             paused_until: Time::ZERO,
-            seen: 0,
+            reports: 0,
             marked: 0,
             round: 1,
             changes: 0,
@@ -125,15 +125,15 @@ impl Plb {
             self.path = if other < self.path { other } else { other + 1 };
             self.changes = self.changes.saturating_add(1);
         }
-        self.seen = 0;
+        self.reports = 0;
         self.marked = 0;
         self.congested = 0;
     }
 
     fn end_round(&mut self, now: Time) {
-        let congested = f64::from(self.marked) >= self.config.threshold * f64::from(self.seen);
+        let congested = f64::from(self.marked) >= self.config.threshold * f64::from(self.reports);
         self.congested = if congested { self.congested.saturating_add(1) } else { 0 };
-        self.seen = 0;
+        self.reports = 0;
         self.marked = 0;
         if self.congested >= self.config.rounds && now >= self.paused_until {
             self.repath();
@@ -152,9 +152,9 @@ impl PathSelector for Plb {
             return;
         }
         match signal {
-            PathSignal::Good => self.seen += 1,
+            PathSignal::Good => self.reports += 1,
             PathSignal::Ecn | PathSignal::Nack | PathSignal::Lost => {
-                self.seen += 1;
+                self.reports += 1;
                 self.marked += 1;
             }
             PathSignal::Timeout => {
@@ -164,7 +164,7 @@ impl PathSelector for Plb {
                 return;
             }
         }
-        if self.seen >= self.round {
+        if self.reports >= self.round {
             self.end_round(now);
         }
     }

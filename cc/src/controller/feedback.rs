@@ -211,7 +211,7 @@ impl FromIterator<IntHop> for Hops {
 /// Permission to send that the receiver or the network granted.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Grant<'a> {
-    /// The links of the flow's path answered: its rate packet is back (s-PERC, 1RC).
+    /// A rate packet is back with the entries of the links on the flow's path (s-PERC, 1RC).
     Rates(&'a RatePacket),
     /// Cumulative credit in bytes since the flow opened (EQDS, RCCC, ExpressPass).
     Credit(u64),
@@ -230,7 +230,8 @@ pub struct Feedback<'a> {
     pub now: Time,
     /// Kind of the event.
     pub kind: FeedbackKind,
-    /// The path (entropy index, see [`crate::PathSelector::pick`]) of the packet that caused it.
+    /// Path of the packet that caused the report (entropy index, see
+    /// [`crate::PathSelector::pick`]).
     pub path: u16,
     /// Bytes newly acknowledged, refused or lost.
     pub bytes: u32,

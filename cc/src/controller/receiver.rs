@@ -32,8 +32,8 @@ pub struct ReceivedPacket {
     pub source: u32,
 }
 
-/// A list of senders that the first message of each sender of an incast carries (Dart, section
-/// III-D).
+/// A list of the senders of an incast, which the first message of each sender carries (Dart,
+/// section III-D).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SenderList<'a> {
     /// Group of the incast.
@@ -50,7 +50,7 @@ pub struct RxFlow {
     /// Nominal bytes of all new, untrimmed packets so far.
     received: u64,
     id: u32,
-    /// Slot in the receiver's own table plus one; zero for none.
+    /// Slot in the receiver's own table plus one; zero if the flow has none.
     slot: u32,
 }
 

@@ -43,10 +43,10 @@ struct FlowAccount {
 /// The receiver of EQDS and RCCC (uet-htsim `UecPullPacer` and `UecSink`): it counts bytes as
 /// [`crate::NsccReceiver`] does and grants its line to the flows that want it.
 ///
-/// Flows with demand get a pull each in turn, so they share the line evenly, and pulls leave at the
-/// pace at which the line takes what they ask for. When no flow has demand, flows that had some
-/// receive credit for later, at the same pace. A flow that never states its demand gets no credit:
-/// its ACKs carry none.
+/// Flows with demand get one pull each in turn, so they share the line evenly, and the pacer spaces
+/// pulls so that the granted packets arrive at line rate. When no flow has demand, flows that had
+/// some receive credit for later, at the same pace. A flow that never reports its demand gets no
+/// credit, and its ACKs carry none.
 ///
 /// Memory grows with the largest number of flows open at a time; there is no allocation per packet.
 #[derive(Clone, Debug)]

@@ -113,19 +113,20 @@ pub struct NsccConfig {
 /// The parts of the algorithm that the figures of SMaRTT v2 switch off one at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NsccParts {
-    /// Marks tell the cases apart (Fig. 5). Without them a packet whose delay exceeds the target
-    /// counts as marked.
+    /// Marks distinguish the four cases of the algorithm (Fig. 5). Without them a packet whose
+    /// delay exceeds the target counts as marked.
     pub ecn: bool,
-    /// Delays tell the cases apart (Fig. 5). Without them a marked packet counts as delayed by two
-    /// targets and an unmarked one as not delayed. The balance is then at half the packets marked,
-    /// as it is for RED with its thresholds on both sides of the target.
+    /// Delays distinguish the four cases of the algorithm (Fig. 5). Without them a marked packet
+    /// counts as delayed by two targets and an unmarked one as not delayed. The window is then in
+    /// balance when half of the packets are marked, as with RED whose thresholds lie on both sides
+    /// of the target.
     pub delay: bool,
     /// An ignore phase follows QuickAdapt (Fig. 9).
     pub ignore: bool,
     /// FastIncrease is on (Fig. 10).
     pub fast_increase: bool,
-    /// The decrease tests and follows the average delay. Without it: the delay of the packet that
-    /// triggered it, still once a base round trip.
+    /// The decrease tests the average delay and follows it. Without this part it uses the delay of
+    /// the packet that triggered it, still once a base round trip.
     pub wait_to_decrease: bool,
     /// A mark at low delay takes half its packet off the window at once, as in MPRDMA, instead of
     /// leaving the reaction to the path selector (Fig. 11).

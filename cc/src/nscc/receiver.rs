@@ -7,11 +7,13 @@
 //!
 //! Here the penalty begins when the buffer overflowed, with the share of the arriving bytes that
 //! found no room, and ends when the buffer is empty. So it lasts as long as the host is behind,
-//! whatever its rate and the round trip. A fixed number of bytes, say the buffer's, would not do:
-//! windows of a packet take very long to bring it, and no window grows under a penalty.
+//! whatever its rate and the round trip. The penalty cannot end after a fixed number of bytes, such
+//! as the size of the buffer: with windows of one packet these bytes take very long to arrive, and
+//! no window grows under a penalty.
 //!
-//! Afterwards windows are restored, because all that is known is that the host keeps up now. If it
-//! does not, delay has shrunk the windows or the next overflow will.
+//! Afterwards senders restore their windows, because the receiver only knows that the host keeps up
+//! now. If the host falls behind again, delay has shrunk the windows in the meantime, or the next
+//! overflow shrinks them.
 
 use squall_base::Time;
 
@@ -102,7 +104,8 @@ mod tests {
         assert_eq!(host.penalty(), (64, false));
         host.on_drained();
         assert_eq!(host.penalty(), (0, true));
-        // Said until the next one, for a flow may not have had an acknowledgement since.
+        // The flag stays set until the next penalty, because a flow may not have sent an
+        // acknowledgement since.
         host.on_drained();
         assert_eq!(host.penalty(), (0, true));
         host.on_overflow(1, 900_000);

@@ -49,7 +49,7 @@ impl Scope {
         }
         Self::all().find(|scope| scope.name() == text).ok_or_else(|| ChoiceError::Name {
             kind: "scope of congestion control",
-            asked: text.to_string(),
+            requested: text.to_string(),
             allowed: Self::NAMES,
         })
     }

@@ -20,7 +20,7 @@ pub enum InjectionConfig {
     Window(OperationWindow),
     /// Tokens at a rate that a probe adapts.
     Aimd(Arc<ThreeCpoConfig>),
-    /// Tokens at such a rate, which operations of other hosts also consume.
+    /// Tokens at a rate that a probe adapts; operations of other hosts also consume tokens.
     ThreeCpo(Arc<ThreeCpoConfig>),
 }
 
@@ -65,8 +65,8 @@ impl InjectionConfig {
         tune(config, text)
     }
 
-    /// Returns the limiter for so many sending hosts: a window that is to be tuned becomes that of
-    /// table 6.1, between two columns that of the next one.
+    /// Returns the limiter for `senders` sending hosts. A window of 0 becomes that of table 6.1;
+    /// for a number of hosts between two columns, the column of the larger number applies.
     #[must_use]
     pub fn tuned_for(&self, senders: u32) -> Self {
         let column = TUNED.into_iter().find(|(most, _)| senders <= *most);

@@ -68,8 +68,8 @@ struct SpercState {
     phase: SpercPhase,
     /// The rate packet as it last came back.
     packet: RatePacket,
-    /// Departure time of the rate packet in flight.
-    asked: Option<Time>,
+    /// Departure time of the rate packet that is unanswered, if there is one.
+    asked_at: Option<Time>,
     /// Earliest departure of the next rate packet.
     next: Time,
     /// A rate packet must leave now.
@@ -77,9 +77,9 @@ struct SpercState {
     /// The flow has ended, and leaves the links as soon as the answer shows which links count it.
     leaves: bool,
     unanswered: u8,
-    /// Data was acknowledged since the rate packet in flight left. `ignored` counts the unanswered
-    /// rate packets for which this was so.
-    heard: bool,
+    /// The peer acknowledged data since the unanswered rate packet left. `ignored` counts the
+    /// unanswered rate packets for which this was so.
+    data_acked: bool,
     ignored: u8,
     rate: Rate,
     /// Bytes that wait to be sent, including those of the last packet.
@@ -99,12 +99,12 @@ impl Sperc {
             config,
             phase: SpercPhase::Idle,
             packet: RatePacket::default(),
-            asked: None,
+            asked_at: None,
             next: Time::ZERO,
             due: false,
             leaves: false,
             unanswered: 0,
-            heard: false,
+            data_acked: false,
             ignored: 0,
             rate,
             backlog: 0,
@@ -132,13 +132,13 @@ impl SpercState {
         self.packet.let_through = u16::MAX;
         // The answer to a rate packet from before the pause is still on its way and does not apply
         // to this start.
-        let speculates = self.config.one_rtt && self.asked.is_none();
+        let speculates = self.config.one_rtt && self.asked_at.is_none();
         self.phase = if speculates { SpercPhase::Speculating } else { SpercPhase::Waiting };
         if self.phase == SpercPhase::Speculating {
             let packets = self.config.window() / u64::from(self.config.mtu) + 1;
             self.numbers = Vec::with_capacity(usize::try_from(packets).unwrap_or(0));
         }
-        if self.asked.is_none() {
+        if self.asked_at.is_none() {
             self.request_rate(now);
         }
     }
@@ -151,7 +151,7 @@ impl SpercState {
         self.config.starts.end(epoch_of(now, self.config.base_rtt));
         self.phase = SpercPhase::Idle;
         self.numbers = Vec::new();
-        if self.asked.is_some() {
+        if self.asked_at.is_some() {
             self.leaves = true;
         } else if !self.packet.links.as_slice().is_empty() {
             self.leave();
@@ -166,7 +166,7 @@ impl SpercState {
     }
 
     fn request_rate(&mut self, now: Time) {
-        (self.due, self.asked, self.heard) = (true, Some(now), false);
+        (self.due, self.asked_at, self.data_acked) = (true, Some(now), false);
     }
 
     /// Returns the time between two rate packets: a round trip, or longer if the rate packets of
@@ -194,10 +194,10 @@ impl SpercState {
 
     /// Processes a rate packet that came back.
     fn on_answer(&mut self, now: Time, answer: &RatePacket) {
-        let Some(asked) = self.asked.filter(|_| answer.serial == self.packet.serial) else {
+        let Some(asked_at) = self.asked_at.filter(|_| answer.serial == self.packet.serial) else {
             return;
         };
-        (self.asked, self.unanswered, self.ignored) = (None, 0, 0);
+        (self.asked_at, self.unanswered, self.ignored) = (None, 0, 0);
         self.packet = RatePacket { back: false, path: self.packet.path, ..*answer };
         self.packet.links.arrive();
         if self.leaves {
@@ -213,7 +213,7 @@ impl SpercState {
         }
         self.phase = SpercPhase::Rated;
         self.rate = self.clamp_rate(rate);
-        self.next = (asked + self.interval()).max(now);
+        self.next = (asked_at + self.interval()).max(now);
         if self.next <= now {
             self.request_rate(now);
         }
@@ -244,11 +244,11 @@ impl SpercState {
     /// Processes the loss of the rate packet in flight.
     fn on_answer_timeout(&mut self, now: Time) {
         self.unanswered = self.unanswered.saturating_add(1);
-        self.ignored = self.ignored.saturating_add(self.heard.into());
-        self.asked = None;
+        self.ignored = self.ignored.saturating_add(self.data_acked.into());
+        self.asked_at = None;
         if self.leaves {
-            // The flow does not know which links count it: they forget it by themselves, if they
-            // do.
+            // The flow does not know which links count it, so it cannot ask them to stop. Links
+            // that forget flows without rate packets do so by themselves.
             self.leaves = false;
             self.packet.links = LinkEntries::default();
         } else if self.ignored > PATIENCE {
@@ -337,7 +337,7 @@ impl SenderCc for Sperc {
                 // forget the flow.
                 self.0.packet.path = self.0.packet.path.wrapping_add(1);
             }
-            (FeedbackKind::Acked, _) => self.0.heard = true,
+            (FeedbackKind::Acked, _) => self.0.data_acked = true,
             _ => {}
         }
     }
@@ -357,8 +357,10 @@ impl SenderCc for Sperc {
 
     fn on_timer(&mut self, now: Time) {
         let state = &mut *self.0;
-        match state.asked {
-            Some(asked) if now >= asked + state.answer_timeout() => state.on_answer_timeout(now),
+        match state.asked_at {
+            Some(asked_at) if now >= asked_at + state.answer_timeout() => {
+                state.on_answer_timeout(now);
+            }
             None if state.phase == SpercPhase::Rated && now >= state.next => {
                 state.request_rate(now);
             }
@@ -368,8 +370,8 @@ impl SenderCc for Sperc {
 
     fn next_timer(&self) -> Option<Time> {
         let state = &*self.0;
-        match state.asked {
-            Some(asked) => Some(asked + state.answer_timeout()),
+        match state.asked_at {
+            Some(asked_at) => Some(asked_at + state.answer_timeout()),
             None => (state.phase == SpercPhase::Rated).then_some(state.next),
         }
     }

@@ -6,8 +6,8 @@
 //! replicate writes, and reduce the answers to a read to one. A member that sends while it receives
 //! operations of other members knows that they meet on every link of the group. Each flit of others
 //! that matches one of its own therefore costs it a token: a round trip after `N` members began,
-//! each sends an operation per `N` times the flits of an operation. A watermark, the rate at which
-//! tokens arrive, handles all other congestion; a probe in the network lowers and raises it.
+//! each sends one operation in the time of `N`. A watermark, the rate at which tokens arrive,
+//! handles all other congestion; a probe in the network lowers and raises it.
 //!
 //! This is the state of one host for all that it sends. It throttles operations, which have
 //! requests and responses, and knows neither packets nor queues. Time is in cycles, of which a link
@@ -239,6 +239,6 @@ impl ClassState {
     fn charge(&mut self, matched: impl FnOnce(&mut Matching, usize) -> i32, me: usize, cost: f64) {
         let tokens = f64::from(matched(&mut self.matching, me)) * cost;
         self.bucket.debit(tokens);
-        self.watermark.taken += tokens;
+        self.watermark.consumed += tokens;
     }
 }

@@ -270,7 +270,7 @@ impl Run<'_> {
             }
             Event::Arrive(packet) => self.enqueue(now, packet),
             Event::Depart => self.dequeue(now),
-            Event::Ack(packet, said) => self.acknowledged(now, packet, said),
+            Event::Ack(packet, contents) => self.acknowledged(now, packet, contents),
             Event::Nack(packet) => {
                 let kind = FeedbackKind::Nacked { trimmed: true, last_hop: false };
                 self.lost(now, packet, kind);
@@ -310,8 +310,8 @@ impl Run<'_> {
         }
     }
 
-    fn acknowledged(&mut self, now: Time, packet: Packet, said: AckContents) {
-        let AckContents { ecn, credit, share } = said;
+    fn acknowledged(&mut self, now: Time, packet: Packet, contents: AckContents) {
+        let AckContents { ecn, credit, share } = contents;
         let measured = now >= self.measure_from;
         let it = &mut self.flows[packet.flow];
         it.acked += if measured { u64::from(MTU) } else { 0 };
@@ -348,9 +348,9 @@ impl Run<'_> {
         self.report(now, packet.flow, &feedback);
     }
 
-    fn report(&mut self, now: Time, flow: usize, said: &Feedback<'_>) {
+    fn report(&mut self, now: Time, flow: usize, signals: &Feedback<'_>) {
         let it = &mut self.flows[flow];
-        it.cc.on_feedback(&Feedback { now, in_flight: it.in_flight, ..*said });
+        it.cc.on_feedback(&Feedback { now, in_flight: it.in_flight, ..*signals });
         self.after(now, flow);
     }
 
@@ -484,11 +484,11 @@ impl Run<'_> {
         if now >= self.measure_from {
             self.samples = (self.samples.0 + self.queued, self.samples.1 + 1);
         }
-        let said = self.receive(now, packet, ecn, false);
+        let contents = self.receive(now, packet, ecn, false);
         // The packet's own transmission belongs to the unloaded round trip.
         let own = self.scene.network.line.transmit_time(u64::from(MTU));
         let back = (self.base(packet.flow) / 2).saturating_sub(own);
-        self.at(now + back, Event::Ack(packet, said));
+        self.at(now + back, Event::Ack(packet, contents));
         if !self.queue.is_empty() {
             self.at(now + own, Event::Depart);
         }

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use plotters::prelude::*;
 
-use crate::asked;
 use crate::bed::Outcome;
+use crate::variable;
 
 /// Draws `outcome` as `NAME.svg` in the directory that `SQUALL_SVG` names, if it names one.
 pub(crate) fn on_request(name: &str, outcome: &Outcome) {
-    let Some(directory) = asked("SQUALL_SVG") else { return };
+    let Some(directory) = variable("SQUALL_SVG") else { return };
     let path = Path::new(&directory).join(name).with_extension("svg");
     fs::create_dir_all(&directory).expect("SQUALL_SVG names a directory");
     draw(&path, name, outcome).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

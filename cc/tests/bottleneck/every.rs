@@ -9,7 +9,7 @@ use std::{fs, thread};
 use squall_cc::SenderConfig;
 use squall_cc::base::Span;
 
-use crate::{asked, draw, equal_flows, network};
+use crate::{draw, equal_flows, network, variable};
 
 /// Values that the algorithms that promise a fair and full link must reach with up to 64 flows,
 /// from 2 ms on: Jain's index and the share of the link. The others are DCQCN and TIMELY, whose
@@ -65,7 +65,7 @@ fn review(name: &str) -> Result<(), String> {
         .join(name)
         .with_extension("txt");
     let table = table(name);
-    if asked("SQUALL_BLESS").is_some() {
+    if variable("SQUALL_BLESS").is_some() {
         return fs::write(&path, table).map_err(|error| format!("{}: {error}", path.display()));
     }
     match fs::read_to_string(&path) {

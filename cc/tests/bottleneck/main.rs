@@ -29,7 +29,7 @@ fn millis(n: u64) -> Time {
 
 /// Returns an environment variable by which the user of the tests controls them.
 #[allow(clippy::disallowed_methods)] // a test, not the provider
-fn asked(name: &str) -> Option<std::ffi::OsString> {
+fn variable(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name)
 }
 

@@ -191,8 +191,8 @@ impl World<'_> {
                     it.finished = Some(now);
                 }
                 let rtt = Some(now.since(sent));
-                let said = Feedback { rtt, ..Feedback::default() };
-                self.report(now, flow, FeedbackKind::Acked, acked, credit, &said);
+                let signals = Feedback { rtt, ..Feedback::default() };
+                self.report(now, flow, FeedbackKind::Acked, acked, credit, &signals);
             }
             Event::Nack(flow, seq) => {
                 let known = self.settle(flow, seq, Fate::Queued);
@@ -269,7 +269,7 @@ impl World<'_> {
         kind: FeedbackKind,
         counts: bool,
         credit: Option<u32>,
-        said: &Feedback<'_>,
+        signals: &Feedback<'_>,
     ) {
         let it = &mut self.flows[flow];
         let grant = credit.map(|units| {
@@ -278,7 +278,7 @@ impl World<'_> {
         });
         let (bytes, packets) = if counts { (MTU, 1) } else { (0, 0) };
         let in_flight = it.in_flight;
-        it.cc.on_feedback(&Feedback { now, kind, bytes, packets, grant, in_flight, ..*said });
+        it.cc.on_feedback(&Feedback { now, kind, bytes, packets, grant, in_flight, ..*signals });
         self.send(now, flow);
     }
 

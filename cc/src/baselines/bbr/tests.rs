@@ -204,14 +204,14 @@ fn drain_lasts_until_the_queue_is_gone() {
 /// `BBREnterProbeBW`: in any phase but that of gain 0.75.
 #[test]
 fn flows_enter_different_phases() {
-    let mut seen = [0; 8];
+    let mut entries = [0; 8];
     for at in 0..1000 {
         let mut model = knowing(6.0, BbrState::Drain);
         ack(&mut model, &Ack { at: RTT + at, in_flight: 0, ..Ack::default() });
         let BbrState::ProbeBw(phase) = model.state else { panic!("{:?}", model.state) };
-        seen[usize::from(phase)] += 1;
+        entries[usize::from(phase)] += 1;
     }
-    for (phase, times) in seen.into_iter().enumerate() {
+    for (phase, times) in entries.into_iter().enumerate() {
         let expected = if CYCLE[phase] < 1.0 { 0..=0 } else { 100..=190 };
         assert!(expected.contains(&times), "phase {phase}: {times} of 1000");
     }

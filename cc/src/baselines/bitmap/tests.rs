@@ -50,11 +50,11 @@ fn a_path_is_skipped_for_as_many_turns_as_its_penalty() {
     bitmap.on_feedback(T0, first, Ecn);
     bitmap.on_feedback(T0, first, Ecn);
     // Two rounds without it: in each the turn goes to the next, and costs one of the two.
-    let mut seen = alloc::vec::Vec::new();
+    let mut picked = alloc::vec::Vec::new();
     for _ in 0..14 {
-        seen.push(bitmap.pick(T0, 1));
+        picked.push(bitmap.pick(T0, 1));
     }
-    assert!(!seen.contains(&first), "{seen:?} has {first}");
+    assert!(!picked.contains(&first), "{picked:?} has {first}");
     assert_eq!(*bitmap.penalty(first), 0);
     // The third round has it again.
     let third: alloc::vec::Vec<u16> = (0..8).map(|_| bitmap.pick(T0, 1)).collect();

@@ -50,7 +50,7 @@ pub struct DcqcnConfig {
     pub increase_period: Span,
     /// Expiry of the byte counter (`B`) in bytes; zero for no byte counter.
     pub byte_counter: u32,
-    /// Expiries of fast recovery (`F`).
+    /// Number of timer or byte-counter expiries after a cut before additive increase begins (`F`).
     pub stages: u8,
     /// Additive increase `R_AI` of the target rate.
     pub additive_step: Rate,

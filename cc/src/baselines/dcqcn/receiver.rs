@@ -159,8 +159,8 @@ mod tests {
         );
     }
 
-    /// The flows notified when it is polled at `at` microseconds.
-    fn told(receiver: &mut Receiver, at: u64) -> Vec<u32> {
+    /// Returns the flows that the receiver notifies when it is polled at `at` microseconds.
+    fn notified_flows(receiver: &mut Receiver, at: u64) -> Vec<u32> {
         let now = Time::ZERO + Span::micros(at);
         core::iter::from_fn(|| receiver.poll(now))
             .map(|action| match action {
@@ -174,31 +174,35 @@ mod tests {
     fn the_first_mark_is_notified_at_once_the_next_at_the_end_of_the_interval() {
         let (mut receiver, mut flow) = (receiver(), RxFlow::new(7));
         arrive(&mut receiver, 0, &mut flow, false);
-        assert_eq!((told(&mut receiver, 0), receiver.next_timer()), (alloc::vec![], None));
+        assert_eq!(
+            (notified_flows(&mut receiver, 0), receiver.next_timer()),
+            (alloc::vec![], None)
+        );
         arrive(&mut receiver, 10, &mut flow, true);
         assert_eq!(receiver.next_timer(), Some(Time::ZERO), "something is due");
-        assert_eq!(told(&mut receiver, 10), [7]);
+        assert_eq!(notified_flows(&mut receiver, 10), [7]);
         // The interval lasts until 60 us; any number of marks in it make one notification.
         assert_eq!(receiver.next_timer(), Some(Time::ZERO + Span::micros(60)));
         arrive(&mut receiver, 20, &mut flow, true);
         arrive(&mut receiver, 30, &mut flow, true);
-        assert_eq!(told(&mut receiver, 59), []);
-        assert_eq!(told(&mut receiver, 60), [7]);
+        assert_eq!(notified_flows(&mut receiver, 59), []);
+        assert_eq!(notified_flows(&mut receiver, 60), [7]);
         assert_eq!(receiver.next_timer(), Some(Time::ZERO + Span::micros(110)));
-        // None came until 110 us: then the interval is over and the next mark is told at once.
-        assert_eq!(told(&mut receiver, 110), []);
+        // No mark came until 110 us, so the interval is over and the receiver reports the next mark
+        // at once.
+        assert_eq!(notified_flows(&mut receiver, 110), []);
         assert_eq!(receiver.next_timer(), None);
         arrive(&mut receiver, 111, &mut flow, true);
-        assert_eq!(told(&mut receiver, 111), [7]);
+        assert_eq!(notified_flows(&mut receiver, 111), [7]);
     }
 
     #[test]
     fn a_mark_after_an_expired_interval_is_notified_at_once() {
         let (mut receiver, mut flow) = (receiver(), RxFlow::new(1));
         arrive(&mut receiver, 0, &mut flow, true);
-        assert_eq!(told(&mut receiver, 0), [1]);
+        assert_eq!(notified_flows(&mut receiver, 0), [1]);
         arrive(&mut receiver, 70, &mut flow, true);
-        assert_eq!(told(&mut receiver, 70), [1]);
+        assert_eq!(notified_flows(&mut receiver, 70), [1]);
     }
 
     #[test]
@@ -207,18 +211,22 @@ mod tests {
         let mut flows: Vec<RxFlow> = (0..3).map(RxFlow::new).collect();
         for (at, flow) in (0..).step_by(20).zip(&mut flows) {
             arrive(&mut receiver, at, flow, true);
-            assert_eq!(told(&mut receiver, at), [flow.id()]);
+            assert_eq!(notified_flows(&mut receiver, at), [flow.id()]);
         }
         arrive(&mut receiver, 41, &mut flows[2], true);
         arrive(&mut receiver, 42, &mut flows[0], true);
-        assert_eq!(told(&mut receiver, 60), [0], "flow 0 at 50, no mark for flow 1 at 70");
-        assert_eq!(told(&mut receiver, 95), [2]);
+        assert_eq!(
+            notified_flows(&mut receiver, 60),
+            [0],
+            "flow 0 at 50, no mark for flow 1 at 70"
+        );
+        assert_eq!(notified_flows(&mut receiver, 95), [2]);
         // Flow 1 lost its slot at 70 us; a new flow may get it, and flow 1 must not find it.
         let mut late = RxFlow::new(9);
         arrive(&mut receiver, 96, &mut late, true);
-        assert_eq!(told(&mut receiver, 96), [9]);
+        assert_eq!(notified_flows(&mut receiver, 96), [9]);
         arrive(&mut receiver, 97, &mut flows[1], true);
-        assert_eq!(told(&mut receiver, 97), [1]);
+        assert_eq!(notified_flows(&mut receiver, 97), [1]);
     }
 
     #[test]
@@ -226,12 +234,12 @@ mod tests {
         let (mut receiver, mut flow) = (receiver(), RxFlow::new(4));
         arrive(&mut receiver, 0, &mut flow, true);
         receiver.on_close(Time::ZERO, &mut flow);
-        assert_eq!(told(&mut receiver, 0), []);
+        assert_eq!(notified_flows(&mut receiver, 0), []);
         arrive(&mut receiver, 1, &mut flow, true);
-        assert_eq!(told(&mut receiver, 1), [4]);
+        assert_eq!(notified_flows(&mut receiver, 1), [4]);
         arrive(&mut receiver, 2, &mut flow, true);
         receiver.on_close(Time::ZERO + Span::micros(3), &mut flow);
-        assert_eq!(told(&mut receiver, 200), []);
+        assert_eq!(notified_flows(&mut receiver, 200), []);
         assert_eq!(receiver.next_timer(), None);
     }
 

@@ -78,8 +78,8 @@ impl BusiestLink {
         }
     }
 
-    /// Compares the record `now` of a link that carries so many bytes a nanosecond with the `last`
-    /// record of the same queue. `in_base` is one over `T` in nanoseconds.
+    /// Compares the record `now` with the `last` record of the same queue. `carries` is the rate of
+    /// the queue's link in bytes per nanosecond, and `in_base` is one over `T` in nanoseconds.
     #[inline(always)]
     fn compare(&mut self, now: QueueRecord, last: QueueRecord, carries: f32, in_base: f32) {
         let between = now.at.wrapping_sub(last.at);
@@ -148,7 +148,7 @@ impl QueueRecord {
 }
 
 impl Records {
-    /// Creates empty records with room for so many queues.
+    /// Creates empty records with room for `queues` queues.
     pub(super) fn new(queues: u16) -> Self {
         let (zero, short) = ([0; INLINE], [0; INLINE]);
         let queues = usize::from(queues);

@@ -68,10 +68,10 @@ pub struct AckClockedPaths {
     config: Arc<AckClockedConfig>,
     rng: Rng,
     clocks: [u16; CLOCKS],
-    /// Index of the oldest clock.
+    /// Index of the oldest waiting ACK.
     oldest: u8,
     held: u8,
-    /// Path of the latest clock that was used, while it may be used a second time.
+    /// Path of the ACK that was used last, while it may clock out a second packet.
     again: Option<u16>,
     /// A marked ACK waits for a second one.
     half: bool,
@@ -80,7 +80,7 @@ pub struct AckClockedPaths {
 }
 
 impl AckClockedPaths {
-    /// Creates a selector without clocks. `config` must have passed its check.
+    /// Creates a selector without waiting ACKs. `config` must have passed its check.
     #[must_use]
     pub const fn new(config: Arc<AckClockedConfig>, rng: Rng) -> Self {
         Self {
@@ -100,7 +100,7 @@ impl AckClockedPaths {
         self.rng.below(u32::from(self.config.paths)) as u16
     }
 
-    /// Returns the index of the clock `by` places behind the oldest.
+    /// Returns the index of the waiting ACK `by` places behind the oldest.
     const fn place(&self, by: u8) -> u8 {
         (self.oldest + by) % CLOCKS as u8
     }
@@ -159,7 +159,7 @@ impl PathSelector for AckClockedPaths {
         }
     }
 
-    /// Clocks of a burst that is over do not apply to the next one.
+    /// Discards the waiting ACKs: they belong to a burst that is over.
     fn on_idle(&mut self, _now: Time) {
         self.held = 0;
         self.again = None;

@@ -27,9 +27,10 @@ pub struct SwiftConfig {
     /// Largest delay that flow-based scaling adds: five base targets (table 3.1); with trimming 0.4
     /// base RTTs.
     pub fs_range: Span,
-    /// Window in packets at and below which it adds all of that: 0.1 (table 3.1).
+    /// Window in packets at and below which flow-based scaling adds all of `fs_range`: 0.1 (table
+    /// 3.1).
     pub fs_min_cwnd: f32,
-    /// Window in packets at and above which it adds nothing: 100 (table 3.1).
+    /// Window in packets at and above which flow-based scaling adds nothing: 100 (table 3.1).
     pub fs_max_cwnd: f32,
     /// Packets added a round trip: 1 (uet-htsim; the thesis' 50 Mb/s is a sixtieth of that).
     pub ai: f32,

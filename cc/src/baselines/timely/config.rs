@@ -29,7 +29,7 @@ pub struct TimelyConfig {
     pub delta: Rate,
     /// Additive steps at once in hyper-active increase: 5 (`N`).
     pub hai: u8,
-    /// Completion events in a row with a negative gradient that start it: 5.
+    /// Completion events in a row with a negative gradient that start hyper-active increase: 5.
     pub hai_after: u8,
     /// Bytes of a segment: 16 KiB, the paper's smallest (its largest, 64 KiB, is half of this
     /// network's pipe). The rate changes after each segment, and a segment leaves back to back.

@@ -30,7 +30,7 @@ pub(super) struct CoreCapacity {
 }
 
 impl CoreCapacity {
-    /// Creates the state without measurements, with this length of a period.
+    /// Creates the state without measurements; `period` is the length of a period.
     pub(super) const fn new(period: Span) -> Self {
         Self { period, end: Time::NEVER, whole: 0, trimmed: 0, average: 0.0, share: 1.0 }
     }

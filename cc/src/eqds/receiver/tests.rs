@@ -186,14 +186,14 @@ fn a_flow_that_left_is_forgotten_and_its_place_taken() {
 
 #[test]
 fn acks_carry_the_granted_credit_unless_a_window_needs_the_field() {
-    for (in_acks, said) in [(true, Some(PULL)), (false, None)] {
+    for (in_acks, credit) in [(true, Some(PULL)), (false, None)] {
         let mut pacer = CreditReceiver::new(CreditConfig { in_acks, ..config() });
         let mut flow = RxFlow::new(1);
         wants(&mut pacer, 0, &mut flow, PULL);
         pulls(&mut pacer);
         let mut ack = AckSignals::default();
         pacer.fill_ack(Time(0), &mut flow, &mut ack);
-        assert_eq!((ack.received, ack.credit), (5_120, said));
+        assert_eq!((ack.received, ack.credit), (5_120, credit));
         // A sender that lives without credit gets ordinary ACKs.
         let mut ack = AckSignals::default();
         pacer.fill_ack(Time(0), &mut RxFlow::new(2), &mut ack);

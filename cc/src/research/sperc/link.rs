@@ -21,8 +21,9 @@ pub struct SpercLinkParameters {
     /// Length of a round: at least a round trip of rate packets. A link remembers the largest rate
     /// of a flow that is limited elsewhere for the current round and one more.
     pub round: Span,
-    /// Length of a sweep: a flow without a rate packet in the current and the previous sweep no
-    /// longer counts, so that lost packets leave no traces. Zero for never, as published.
+    /// Length of a sweep. A link forgets a flow that sent no rate packet in the current and the
+    /// previous sweep, so that lost packets leave no traces. Zero for never, as in the published
+    /// algorithm.
     pub forget: Span,
 }
 
@@ -79,8 +80,9 @@ pub struct SpercLink {
     /// Capacity for data in b/s: `c`.
     capacity: f64,
     sums: FlowSums,
-    /// Sums over the flows counted in this sweep, which replace `sums` in the next one.
-    seen: FlowSums,
+    /// Sums over the flows counted so far in this sweep. They replace `sums` when the next sweep
+    /// begins.
+    next_sums: FlowSums,
     sweep: PeriodCounter,
     /// Largest rate of a flow limited elsewhere, since the start of the previous round and since
     /// the start of this one: `MaxE`, `MaxE'`.
@@ -106,7 +108,7 @@ impl SpercLink {
             parameters,
             capacity,
             sums: FlowSums::default(),
-            seen: FlowSums::default(),
+            next_sums: FlowSums::default(),
             sweep: PeriodCounter::default(),
             most: 0.0,
             most_of_round: 0.0,
@@ -147,7 +149,7 @@ impl SpercLink {
         // The entry carries the low bits.
         entry.sweep = self.sweep.0 as u16;
         self.sums.add(FlowSums::contribution(&entry));
-        self.seen.add(FlowSums::contribution(&entry));
+        self.next_sums.add(FlowSums::contribution(&entry));
         packet.links.set(at, entry);
         Some(LinkVisit { bottleneck, is_new })
     }
@@ -161,8 +163,8 @@ impl SpercLink {
         }
         match self.sweep.advance(now, self.parameters.forget) {
             0 => {}
-            1 => self.sums = core::mem::take(&mut self.seen),
-            _ => (self.sums, self.seen) = (FlowSums::default(), FlowSums::default()),
+            1 => self.sums = core::mem::take(&mut self.next_sums),
+            _ => (self.sums, self.next_sums) = (FlowSums::default(), FlowSums::default()),
         }
     }
 
@@ -174,7 +176,7 @@ impl SpercLink {
         }
         self.sums.remove(FlowSums::contribution(entry));
         if age == 0 {
-            self.seen.remove(FlowSums::contribution(entry));
+            self.next_sums.remove(FlowSums::contribution(entry));
         }
         false
     }

@@ -209,8 +209,9 @@ impl Port {
         Self { link: SpercLink::new(FOUR, parameters), windows: WindowTable::new(SLOT) }
     }
 
-    /// The first rate packet of a flow that started as `started` says; what it learns.
-    fn asked(&mut self, now: u64, started: StartEpoch, weight: u16) -> u16 {
+    /// Processes the first rate packet of a flow that started at `started`. Returns the number of
+    /// speculative packets that the port lets through.
+    fn request_window(&mut self, now: u64, started: StartEpoch, weight: u16) -> u16 {
         let mut packet = RatePacket { started, weight, ..RatePacket::default() };
         if let Some(visit) = self.link.visit(Time(now), 1, &mut packet) {
             self.windows.grant(Time(now), visit, &mut packet);
@@ -233,9 +234,9 @@ impl Port {
 fn figure_5_1_of_two_flows_one_passes_whole_and_the_other_half() {
     let mut port = Port::new();
     let (first, second) = (StartEpoch { epoch: 0, weight: 1 }, StartEpoch { epoch: 1, weight: 1 });
-    assert_eq!(port.asked(21, first, 1), 4);
+    assert_eq!(port.request_window(21, first, 1), 4);
     assert_eq!(port.passed(22, 0, &[(0, 1), (1, 1)]), [0, 1]);
-    assert_eq!(port.asked(23, second, 1), 2);
+    assert_eq!(port.request_window(23, second, 1), 2);
     assert_eq!(port.passed(24, 0, &[(2, 1), (3, 1)]), [2, 3]);
     assert_eq!(port.passed(24, 1, &[(0, 1), (1, 1)]), [0, 1]);
     assert!(port.passed(25, 1, &[(2, 1), (3, 1)]).is_empty());
@@ -244,8 +245,8 @@ fn figure_5_1_of_two_flows_one_passes_whole_and_the_other_half() {
 /// A port whose windows are two packets in epoch 1, for a host with two flows that start then.
 fn half() -> Port {
     let mut port = Port::new();
-    port.asked(11, StartEpoch { epoch: 0, weight: 1 }, 1);
-    assert_eq!(port.asked(15, StartEpoch { epoch: 1, weight: 1 }, 1), 2);
+    port.request_window(11, StartEpoch { epoch: 0, weight: 1 }, 1);
+    assert_eq!(port.request_window(15, StartEpoch { epoch: 1, weight: 1 }, 1), 2);
     port
 }
 
@@ -297,10 +298,10 @@ fn epochs_that_make_no_sense_are_known_for_it() {
     assert_eq!([7, 72].map(&mut grants), [(false, 1); 2]);
     let [first, last] = [8, 71].map(&mut grants);
     assert!(first.0 && last.0);
-    let said = |epoch| Speculation { epoch, number: 0, weight: 1 };
+    let speculation = |epoch| Speculation { epoch, number: 0, weight: 1 };
     for (epoch, known) in [(1, false), (7, false), (8, true), (69, false), (71, true), (72, false)]
     {
-        assert_eq!(port.windows.passes(now, said(epoch)).is_some(), known, "{epoch}");
+        assert_eq!(port.windows.passes(now, speculation(epoch)).is_some(), known, "{epoch}");
     }
     // A flow of any weight sends one.
     assert_eq!(half().passed(14, 1, &[(0, 900), (1, 900)]), [0]);
@@ -320,11 +321,11 @@ fn epochs_are_known_where_the_clocks_of_hosts_are_ahead() {
         let visit = link.visit(now, 1, &mut packet).expect("it is not leaving");
         assert_eq!(windows.grant(now, visit, &mut packet), remembered, "{epoch}");
     }
-    let said =
+    let speculation =
         |epoch: u32| Speculation { epoch: epoch as u8 % Speculation::EPOCHS, number: 3, weight: 1 };
-    assert_eq!(windows.passes(now, said(1_000_003)), Some(true));
+    assert_eq!(windows.passes(now, speculation(1_000_003)), Some(true));
     for other in [1_000_002, 1_000_004, 1_000_003 - 64] {
-        assert_eq!(windows.passes(now, said(other)), None, "{other}");
+        assert_eq!(windows.passes(now, speculation(other)), None, "{other}");
     }
 }
 
@@ -332,8 +333,9 @@ fn epochs_are_known_where_the_clocks_of_hosts_are_ahead() {
 #[test]
 fn flows_of_one_epoch_have_what_the_first_of_them_has() {
     let mut port = Port::new();
-    let asked = [1, 2, 3].map(|now| port.asked(now, StartEpoch { epoch: 0, weight: 1 }, 1));
-    assert_eq!(asked, [4, 4, 4]);
+    let requests =
+        [1, 2, 3].map(|now| port.request_window(now, StartEpoch { epoch: 0, weight: 1 }, 1));
+    assert_eq!(requests, [4, 4, 4]);
 }
 
 // The sender.
@@ -415,14 +417,14 @@ fn a_flow_that_ends_tells_the_links_that_count_it() {
 fn a_flow_stops_asking_a_peer_that_acknowledges_but_answers_no_rate_packet() {
     let (mut flow, _) = flow(|_| {});
     flow.on_event(Time(1000), FlowEvent::Blocked { backlog: 1 << 20 });
-    let mut asked = 0;
+    let mut requests = 0;
     while let Some(due) = flow.next_timer() {
-        asked += u32::from(sends(&mut flow, due).is_some());
+        requests += u32::from(sends(&mut flow, due).is_some());
         let kind = FeedbackKind::Acked;
         flow.on_feedback(&Feedback { now: due, kind, ..Feedback::default() });
         flow.on_timer(due);
     }
-    assert_eq!(asked, u32::from(PATIENCE) + 1);
+    assert_eq!(requests, u32::from(PATIENCE) + 1);
     let budget = flow.budget(Time(0));
     assert_eq!((budget.credit, budget.window), (None, Some(125_000)));
     assert!(flow.metrics().ungranted);
@@ -460,11 +462,12 @@ fn what_switches_dropped_of_a_flows_first_round_trip_is_taken_back() {
     let mut numbers = Vec::new();
     for _ in 0..10 {
         for flow in [&mut one, &mut other] {
-            let Some(RequestState::Speculative(said)) = flow.on_send(Time(2000), &sending).state
+            let Some(RequestState::Speculative(speculation)) =
+                flow.on_send(Time(2000), &sending).state
             else {
                 panic!("it has no rate");
             };
-            numbers.push(said.number);
+            numbers.push(speculation.number);
         }
     }
     assert_eq!(numbers, (0..20).collect::<Vec<u16>>());
@@ -484,7 +487,7 @@ fn flows_that_number_their_packets_separately_each_begin_at_zero() {
     for flow in [&mut one, &mut other] {
         flow.on_event(Time(1000), FlowEvent::Blocked { backlog: 1 << 20 });
         let numbers = [(); 3].map(|()| match flow.on_send(Time(2000), &sending).state {
-            Some(RequestState::Speculative(said)) => said.number,
+            Some(RequestState::Speculative(speculation)) => speculation.number,
             state => panic!("{state:?}"),
         });
         assert_eq!(numbers, [0, 1, 2]);

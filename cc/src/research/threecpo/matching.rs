@@ -6,13 +6,13 @@ use alloc::boxed::Box;
 /// Traffic of one multicast group and class, as one member sees it.
 #[derive(Clone, Debug)]
 pub(super) struct Matching {
-    /// Unmatched flits by member: own flits that none of the member's have matched yet; negative for flits of the
-    /// member that none of the own ones have.
+    /// Unmatched flits, one number for each member: positive for own flits that no flit of that
+    /// member has matched yet, negative for flits of that member that no own flit has matched.
     unmatched: Box<[i32]>,
     /// For each member, the flits that may still be matched, negative or zero. `unmatched` is never less.
     outstanding: Box<[i32]>,
-    /// Own flits that were not answered yet (`Local Ops`). `unmatched` is never more if operations
-    /// are forgotten.
+    /// Own flits that were not answered yet (`Local Ops`). With `forget`, `unmatched` never exceeds
+    /// this number.
     local: i32,
     forget: bool,
 }
@@ -49,8 +49,8 @@ impl Matching {
         matched
     }
 
-    /// Records the answer to `flits` of the own: flits that left the network match nothing (Fig.
-    /// 6.6).
+    /// Records the answer to `flits` own flits. They have left the network, so with `forget` they
+    /// match nothing any more (Fig. 6.6).
     pub(super) fn on_answer(&mut self, flits: i32) {
         self.local = self.local.saturating_sub(flits).max(0);
         let most = self.max_unmatched();

@@ -92,8 +92,8 @@ fn four_senders_wait_four_times_as_long() {
         (0..3).for_each(|peer| host.on_remote(start, peer, requests(5)));
         assert_eq!(tokens(&mut host, start), 1.0, "nobody pays for what nothing of its own meets");
         host.on_send(start, requests(5), true);
-        let seen = [1, 4, 5, 9, 10, 14, 15, 19].map(|cycle| tokens(&mut host, start + cycle));
-        assert_eq!(seen, [-18.0, -15.0, -14.0, -10.0, -9.0, -5.0, -4.0, 0.0]);
+        let counts = [1, 4, 5, 9, 10, 14, 15, 19].map(|cycle| tokens(&mut host, start + cycle));
+        assert_eq!(counts, [-18.0, -15.0, -14.0, -10.0, -9.0, -5.0, -4.0, 0.0]);
         assert_eq!(host.ready_at(), start + 20);
     }
 }
@@ -110,7 +110,7 @@ fn operations_match_in_either_order() {
     assert_eq!((tokens(&mut host, 0), unmatched(&host)), (-3.0 - 1.0, [1, 1, 1].as_slice()));
     (0..3).for_each(|peer| host.on_remote(0, peer, requests(1)));
     assert_eq!((tokens(&mut host, 0), unmatched(&host)), (-4.0 - 3.0, [0, 0, 0].as_slice()));
-    assert_eq!(host.classes[0].watermark.taken, 6.0);
+    assert_eq!(host.classes[0].watermark.consumed, 6.0);
     // Its own packets are no extra tokens, unicasts match nothing.
     host.on_send(0, requests(1), false);
     assert_eq!((tokens(&mut host, 0), unmatched(&host)), (-8.0, [0, 0, 0].as_slice()));
@@ -130,9 +130,9 @@ fn answered_operations_match_nothing() {
     assert_eq!(unmatched(&host), [1, 1, 0], "none exceeds the one operation that is left");
     host.on_done(101, 1, requests(1), true);
     assert_eq!(unmatched(&host), [0, 0, 0]);
-    let (taken, before) = (host.classes[0].watermark.taken, tokens(&mut host, 500));
+    let (consumed, before) = (host.classes[0].watermark.consumed, tokens(&mut host, 500));
     (0..3).for_each(|peer| host.on_remote(500, peer, requests(1)));
-    assert_eq!((host.classes[0].watermark.taken, tokens(&mut host, 500)), (taken, before));
+    assert_eq!((host.classes[0].watermark.consumed, tokens(&mut host, 500)), (consumed, before));
     assert_eq!(unmatched(&host), [-1, -1, -1]);
 }
 
@@ -151,7 +151,7 @@ fn old_operations_of_others_match_nothing() {
     assert_eq!((unmatched(&host)[0], outstanding(&host)), (-2, -2));
     let mut early = host.clone();
     early.on_send(749, requests(1), true);
-    assert_eq!(early.classes[0].watermark.taken, 1.0, "one of them matches");
+    assert_eq!(early.classes[0].watermark.consumed, 1.0, "one of them matches");
     assert_eq!((unmatched(&early)[0], outstanding(&early)), (-1, -2));
     // Its own are 699 apart now. The first is forgotten: there is one left, and one is unmatched.
     early.advance(400 + 300 + 699);
@@ -159,7 +159,7 @@ fn old_operations_of_others_match_nothing() {
     early.advance(410 + 300 + 699);
     assert_eq!((unmatched(&early)[0], outstanding(&early)), (0, 0));
     host.on_send(760, requests(1), true);
-    assert_eq!((host.classes[0].watermark.taken, outstanding(&host)), (0.0, 0));
+    assert_eq!((host.classes[0].watermark.consumed, outstanding(&host)), (0.0, 0));
 }
 
 /// Fig. 6.8 and 6.9: in a round trip of 30 cycles at the largest watermark, 100, 22 tokens are as many as a watermark lower by
@@ -177,8 +177,8 @@ fn the_watermark_waits_for_the_multicast_part() {
     config.check().expect("allowed");
     let mut watermark = Watermark::new(&config);
     let close = |a: f64, b: f64| assert!((a - b).abs() < 0.005, "{a}, expected {b}");
-    let mut round = |latency: f64, taken: f64| {
-        (watermark.taken, watermark.sent) = (taken, 1);
+    let mut round = |latency: f64, consumed: f64| {
+        (watermark.consumed, watermark.sent) = (consumed, 1);
         let before = watermark.equivalent();
         watermark.on_probe(&config, latency, 1);
         (watermark.equivalent(), watermark.equivalent() - before, watermark.value())
@@ -233,7 +233,7 @@ fn the_rarer_class_is_not_taken_for_unthrottled() {
         (0, 0, 1.0),
     ] {
         let mut watermark = Watermark::new(&config);
-        (watermark.taken, watermark.sent) = (10.0, sent);
+        (watermark.consumed, watermark.sent) = (10.0, sent);
         watermark.on_probe(&config, 2468.0, all);
         let equivalent = watermark.equivalent();
         assert!((equivalent - 10.0 * times).abs() < 1e-9, "{sent} of {all}: {equivalent}");
@@ -245,7 +245,7 @@ fn the_rarer_class_is_not_taken_for_unthrottled() {
 fn tokens_beyond_a_round_trip_are_carried_over() {
     let config = ThreeCpoConfig::new();
     let mut watermark = Watermark::new(&config);
-    (watermark.taken, watermark.sent) = (3000.0, 1);
+    (watermark.consumed, watermark.sent) = (3000.0, 1);
     watermark.on_probe(&config, 1000.0, 1);
     assert_eq!((watermark.equivalent(), watermark.carried()), (2468.0 * 3.0, 2000.0));
     watermark.set(1234.0);

@@ -240,7 +240,7 @@ mod tests {
         close(probe(&mut host, 35), 38.804_9);
         // WM_AI: 1007.705.
         close(probe(&mut host, 19), 40.830_8);
-        // Who is no probe says nothing.
+        // A report that does not end a round trip is no probe, so it changes nothing.
         let rtt = Some(BASE * 9);
         host.on_feedback(&Feedback { rtt, packets: 1, ..Feedback::default() });
         close(gbps(&host), 40.830_8);

@@ -17,14 +17,14 @@ pub(super) struct Watermark {
     /// their count.
     carried: f64,
     /// Tokens that operations of others consumed since the last probe (`global_dec`).
-    pub(super) taken: f64,
+    pub(super) consumed: f64,
     /// Number of multicasts since the last probe with most of their flits in this class.
     pub(super) sent: u32,
 }
 
 impl Watermark {
     pub(super) const fn new(config: &ThreeCpoConfig) -> Self {
-        Self { value: config.wm_max, equivalent: 0.0, carried: 0.0, taken: 0.0, sent: 0 }
+        Self { value: config.wm_max, equivalent: 0.0, carried: 0.0, consumed: 0.0, sent: 0 }
     }
 
     pub(super) const fn value(&self) -> f64 {
@@ -53,8 +53,8 @@ impl Watermark {
     pub(super) fn on_probe(&mut self, config: &ThreeCpoConfig, latency: f64, all: u32) {
         let latency = latency.max(1.0);
         let congested = latency > config.latency;
-        let taken = self.scaled(config, all) + self.carried;
-        let equivalent = config.wm_max * taken / latency;
+        let consumed = self.scaled(config, all) + self.carried;
+        let equivalent = config.wm_max * consumed / latency;
         let most = self.value / config.wm_max * latency;
         // Line 1. The text describes the part that remains, this is the part that is removed.
         let far = (latency - config.latency) / (config.max_latency - config.latency).max(1.0);
@@ -70,8 +70,8 @@ impl Watermark {
             self.decrease(config, md, equivalent);
         }
         self.equivalent = equivalent;
-        self.carried = (taken - most).max(0.0);
-        (self.taken, self.sent) = (0.0, 0);
+        self.carried = (consumed - most).max(0.0);
+        (self.consumed, self.sent) = (0.0, 0);
         if latency < config.latency {
             self.value += config.ai;
         }
@@ -83,9 +83,9 @@ impl Watermark {
     fn scaled(&self, config: &ThreeCpoConfig, all: u32) -> f64 {
         let share = f64::from(self.sent) / f64::from(all.max(1));
         if all == 0 || share > 0.5 {
-            return self.taken;
+            return self.consumed;
         }
-        self.taken * (1.0 + config.size_diff * (2.0 * (1.0 - share) - 1.0))
+        self.consumed * (1.0 + config.size_diff * (2.0 * (1.0 - share) - 1.0))
     }
 
     /// Applies lines 16 and 17, 19 and 20.

@@ -24,13 +24,13 @@ struct World {
     receiver: DartReceiver,
     now: Time,
     flows: Vec<RxFlow>,
-    told: u32,
+    notifications: u32,
 }
 
 impl World {
     fn new() -> Self {
         let flows = (0..8).map(RxFlow::new).collect();
-        Self { receiver: receiver(), now: Time(1_000_000), flows, told: 0 }
+        Self { receiver: receiver(), now: Time(1_000_000), flows, notifications: 0 }
     }
 
     fn arrive(&mut self, source: u32, packet: &ReceivedPacket) {
@@ -39,7 +39,7 @@ impl World {
         self.receiver.on_rx(self.now, flow, &packet);
         while let Some(action) = self.receiver.poll(self.now) {
             assert!(matches!(action, ReceiverAction::Notify { .. }));
-            self.told += 1;
+            self.notifications += 1;
         }
     }
 
@@ -108,7 +108,7 @@ fn a_receiver_that_is_the_bottleneck_hides_marks() {
         world.begin(source);
     }
     world.run(40, 80, 4, true);
-    assert_eq!((world.receiver.congestion(), world.told), (Congestion::Receiver, 0));
+    assert_eq!((world.receiver.congestion(), world.notifications), (Congestion::Receiver, 0));
     let ack = world.ack(0);
     assert_eq!((ack.hide_marks, ack.state, world.share().0), (true, Congestion::Receiver, 4));
 }
@@ -121,7 +121,7 @@ fn congestion_elsewhere_is_for_dcqcn() {
     world.run(40, 160, 1, true);
     assert_eq!((world.receiver.congestion(), world.share().0), (Congestion::Elsewhere, 1));
     // The first at once, and then none for 50 us.
-    assert_eq!(world.told, 1);
+    assert_eq!(world.notifications, 1);
     assert!(!world.ack(0).hide_marks);
     // However many send to it, theirs is not the line's share then.
     world.begin(1);
