@@ -1,5 +1,5 @@
-//! Switches that compute the rates of flows (s-PERC), and drop what flows send beyond their rate
-//! before they have one (1RC). Source: J. Snyder's thesis (Duke 2022), chapter 5.
+//! Switches that compute the rates of flows (s-PERC). With 1RC, they also drop what flows send
+//! beyond their rate before they know it. Source: J. Snyder's thesis (Duke 2022), chapter 5.
 
 use std::sync::Arc;
 
@@ -101,8 +101,8 @@ pub struct RateParameters {
 }
 
 impl RateParameters {
-    /// The usual [`RateParameters::capacity`]: 2 % are for rate packets, 2 % for what was computed
-    /// too late.
+    /// Default of [`RateParameters::capacity`]. Of the rest, 2 % are for rate packets, and 2 % make
+    /// up for rates that are computed too late.
     pub const CAPACITY: f64 = 0.96;
 }
 
@@ -128,8 +128,8 @@ struct Egress {
     windows: WindowTable,
 }
 
-/// The program of one switch. It sees to the links that leave the switch, and to those by which
-/// hosts send to it: their cards know nothing of rates.
+/// The program of one switch. It handles the links that leave the switch, and those by which hosts
+/// send to it, because the network cards of hosts do not compute rates.
 #[derive(Clone, Debug)]
 pub struct RatesProgram {
     parameters: RateParameters,

@@ -66,10 +66,10 @@ fn run(config: &SimConfig, workload: &Workload) -> Results {
 fn conserved(results: &Results) {
     let totals = &results.totals;
     let sent = totals.packets + totals.retransmitted;
-    let seen = totals.delivered + totals.dropped + totals.trimmed;
+    let accounted = totals.delivered + totals.dropped + totals.trimmed;
     // A trimmed packet may be dropped later; and the last copies may still be under way.
-    assert!(seen <= sent + totals.control_dropped, "{totals:?}");
-    assert!(sent <= seen + totals.under_way, "{totals:?}");
+    assert!(accounted <= sent + totals.control_dropped, "{totals:?}");
+    assert!(sent <= accounted + totals.under_way, "{totals:?}");
 }
 
 /// Rates of all flows at a sample taken `us` microseconds from the start, in tenths of Gb/s.
@@ -155,8 +155,8 @@ fn rates_are_refused_where_nobody_computes_them_or_they_would_be_shared() {
         |config: &SimConfig| Simulation::new(config, &load).expect_err("refused").to_string();
     let mut config = rated(star(4), "sperc");
     squall(&mut config).scope = "pair".into();
-    let said = refused(&config);
-    assert!(said.contains("allowed: scope flow"), "{said}");
+    let message = refused(&config);
+    assert!(message.contains("allowed: scope flow"), "{message}");
     config.network.features = None;
     assert!(refused(&config).contains("a feature that does (`rates`)"));
     config.host.transport =

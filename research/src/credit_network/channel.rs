@@ -22,9 +22,9 @@ pub(super) struct Channel {
     whole: bool,
     busy_until: u64,
     pub(super) virtuals: [Virtual; 3],
-    /// Virtual channels in the order of service: the one that was served longest ago comes first.
+    /// Virtual channels in the order of service; the channel that has waited longest comes first.
     order: [u8; 3],
-    /// Number of packets that left.
+    /// Number of packets sent on the link.
     pub(super) packets: u64,
 }
 
@@ -58,8 +58,8 @@ impl Virtual {
         }
     }
 
-    /// Returns whether the queue accepts another packet. Any free room suffices, because as much
-    /// leaves as comes in.
+    /// Returns whether the queue accepts another packet. Room for one flit suffices, because
+    /// packets are cut through: flits leave the queue as fast as others enter it.
     pub(super) const fn has_room(&self) -> bool {
         self.queued < self.room
     }

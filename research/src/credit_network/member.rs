@@ -23,11 +23,11 @@ pub(super) struct Sends {
     first: u32,
     transactions: u32,
     pub(super) start: u64,
-    /// Reads that were sent.
+    /// Number of reads that were sent.
     reads: u32,
     /// Writes whose reads were answered, in the order of the answers.
     writes: VecDeque<u32>,
-    /// Writes that were answered.
+    /// Number of writes that were answered.
     written: u32,
 }
 

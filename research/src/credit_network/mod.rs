@@ -15,12 +15,15 @@
 //! - `member`: an accelerator: a memory that answers, and operations to send when
 //!   [`squall_cc::Injection`] allows.
 //!
-//! The thesis leaves the following open, and this model chooses: packets are cut through, and a
-//! queue accepts a packet while it has any room, since as much leaves it meanwhile as comes in;
-//! copies of a packet leave when their own queues have room; a credit returns as soon as its packet
-//! is out of the buffer; a memory accepts every request, since it always takes the same time; a
-//! switch has room to reduce all operations in flight; a member belongs to the groups it sends to,
-//! and its own memory is asked like any other.
+//! The thesis leaves some points open. This model makes the following choices:
+//!
+//! - Packets are cut through, and a queue accepts a packet while it has any room, because flits
+//!   leave the queue as fast as others enter it.
+//! - Each copy of a packet leaves when its own queue has room.
+//! - A credit returns as soon as its packet is out of the buffer.
+//! - A memory accepts every request, because it always takes the same time.
+//! - A switch has room to reduce all operations in flight.
+//! - A member belongs to the groups that it sends to, and its own memory answers like any other.
 
 mod channel;
 mod member;

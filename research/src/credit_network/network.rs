@@ -29,8 +29,8 @@ pub struct CreditNetwork {
     quiet_until: Vec<u64>,
     behind: Vec<Behind>,
     members: Vec<Member>,
-    /// Number of answers to each operation that each lower switch has reduced, and below those that
-    /// the upper switch has.
+    /// Number of answers to each operation that each lower switch has reduced. The next field holds
+    /// the number that the upper switch has reduced.
     at_lower: Vec<u8>,
     at_upper: Vec<u8>,
     /// The cycle in which each operation was sent.
@@ -186,13 +186,13 @@ impl CreditNetwork {
         self.now += 1;
     }
 
-    /// Moves packets that may leave the buffers behind a channel.
+    /// Takes packets out of the buffers behind a channel, if they may leave.
     fn deliver(&mut self, channel: usize) {
         for vc in [REQUEST, WRITES, RESPONSE] {
             while let Some(packet) = self.channels[channel].virtuals[vc].arrived(self.now) {
                 let gone = match (self.behind[channel], packet.response) {
                     (Behind::Member(member), false) => {
-                        self.hear(member, packet);
+                        self.receive_request(member, packet);
                         // The memory is the buffer: its credits return with the answer.
                         self.channels[channel].virtuals[vc].take();
                         continue;
@@ -223,7 +223,7 @@ impl CreditNetwork {
         }
     }
 
-    /// Moves a packet into the queue of another channel. Returns false if that has no room.
+    /// Moves a packet into the queue of another channel. Returns false if that queue has no room.
     fn pass(&mut self, to: usize, vc: usize, packet: Packet) -> bool {
         let queue = &mut self.channels[to].virtuals[vc];
         let room = queue.has_room();
@@ -267,8 +267,9 @@ impl CreditNetwork {
         copied
     }
 
-    /// Reduces a member's answer at its lower switch. The last answer sends the reduced one up.
-    /// Returns whether the answer was accepted.
+    /// Reduces a member's answer at its lower switch. When the last answer of the switch has
+    /// arrived, the switch sends the reduced answer to the upper switch. Returns whether the answer
+    /// was accepted.
     fn reduce_lower(&mut self, lower: u16, packet: Packet) -> bool {
         let place = packet.op as usize * usize::from(self.tree.lowers()) + usize::from(lower);
         if usize::from(self.at_lower[place]) + 1 == self.tree.members_of(lower).len() {
@@ -281,8 +282,9 @@ impl CreditNetwork {
         true
     }
 
-    /// Reduces a lower switch's answer at the upper switch. The last answer sends the reduced one
-    /// to the requester. Returns whether the answer was accepted.
+    /// Reduces a lower switch's answer at the upper switch. When the last answer has arrived, the
+    /// upper switch sends the reduced answer to the requester. Returns whether the answer was
+    /// accepted.
     fn reduce_upper(&mut self, packet: Packet) -> bool {
         let op = packet.op as usize;
         if u16::from(self.at_upper[op]) + 1 == self.tree.lowers() {
@@ -297,7 +299,7 @@ impl CreditNetwork {
     }
 
     /// Passes a request to a member's memory.
-    fn hear(&mut self, member: u16, packet: Packet) {
+    fn receive_request(&mut self, member: u16, packet: Packet) {
         let from = self.sender_of(packet.op);
         let here = &mut self.members[usize::from(member)];
         if from != member {
@@ -426,7 +428,7 @@ mod tests {
     use squall_cc::InjectionConfig;
     use squall_netsim::topology::Topology;
 
-    /// A switch passes on one answer, and not before the last of those that it stands for.
+    /// Checks that a switch passes on one answer, after the last of the answers that it reduces.
     #[test]
     fn answers_are_reduced_when_the_last_is_there() {
         let topology = Topology::mc(64, Rate::gbps(200), Picos::ZERO, Picos::nanos(96));

@@ -163,15 +163,15 @@ fn other_networks_are_refused() {
         |config: &CreditNetworkConfig| CreditNetwork::new(config).expect_err("refused").to_string();
     let star = Topology::star(8, Rate::gbps(200), Picos::ZERO, Picos::ZERO);
     let base = config("none", 1, 1);
-    let said = error(&CreditNetworkConfig { topology: star, ..base.clone() });
+    let message = error(&CreditNetworkConfig { topology: star, ..base.clone() });
     assert!(
-        said.contains("topology: lower switches that lead to different upper ones, or to none"),
-        "{said}"
+        message.contains("topology: lower switches that lead to different upper ones, or to none"),
+        "{message}"
     );
     let mut broken = mc(64);
     broken.links.pop();
-    let said = error(&CreditNetworkConfig { topology: broken, ..base.clone() });
-    assert!(said.contains("every lower switch connected to every upper one"), "{said}");
+    let message = error(&CreditNetworkConfig { topology: broken, ..base.clone() });
+    assert!(message.contains("every lower switch connected to every upper one"), "{message}");
     for (senders, transactions, buffer, expected) in [
         (0, 1, None, "senders: 0, expected 1 to 64"),
         (65, 1, None, "senders: 65, expected 1 to 64"),
@@ -179,11 +179,11 @@ fn other_networks_are_refused() {
         (64, u32::MAX, None, "transactions: 4294967295"),
         (64, 1, Some(8), "buffer: 8, expected 9"),
     ] {
-        let said = error(&CreditNetworkConfig { senders, transactions, buffer, ..base.clone() });
-        assert!(said.contains(expected), "{said}");
+        let message = error(&CreditNetworkConfig { senders, transactions, buffer, ..base.clone() });
+        assert!(message.contains(expected), "{message}");
     }
-    let said = error(&CreditNetworkConfig { answers: Some(0), ..base.clone() });
-    assert!(said.contains("answers: 0, expected 1 flit or more"), "{said}");
+    let message = error(&CreditNetworkConfig { answers: Some(0), ..base.clone() });
+    assert!(message.contains("answers: 0, expected 1 flit or more"), "{message}");
     assert_eq!(
         run(&CreditNetworkConfig { topology: mc(128), ..config("3cpo", 2, 2) }).operations,
         8

@@ -3,22 +3,22 @@
 //! Congestion in RDMA-based Datacenter Networks", ToN 2020, section IV.
 //!
 //! When the first packet of a message would join a long queue towards another switch, the switch
-//! sends it by a random other port and remembers that in its deflected-flow table until the last
-//! packet has followed. A packet has a few tokens, one for each deflection; long messages have
-//! none.
+//! sends it by another port, which it chooses at random, and stores that port in its deflected-flow
+//! table until the last packet of the message has followed. Each deflection costs a packet one of
+//! its few tokens; packets of long messages have none.
 //!
 //! The paper leaves open, and this feature chooses:
 //!
-//! - *A message returns to a switch*: it counts as a different message, because the table looks for
-//!   message and tokens. All packets of a message have the same tokens at a switch, since each
-//!   deflection takes one from each of them, so they also use the same lane there.
+//! - *A message returns to a switch*: it counts as a different message, because the switch looks up
+//!   both message and tokens in its table. All packets of a message have the same tokens at a
+//!   switch, since each deflection takes one from each of them, so they also use the same lane there.
 //! - *Virtual lanes*: the paper has two classes, escape and not, and gives no number of lanes. Here
 //!   a packet's lane is its number of tokens. A packet goes up and then down on one lane; when it
 //!   is deflected, a link down still has the lane on which the packet came and a link up the next
-//!   lower lane. Within a lane nothing goes up behind a link down, and no lane waits for itself or
+//!   lower lane. Within a lane no packet goes up after it went down, and no lane waits for itself or
 //!   a higher one, so nothing deadlocks. The lane of packets without tokens is the escape lane.
-//! - *The random port* is one of those to switches from which there is a route, but not the one by
-//!   which the packet came.
+//! - *The random port* leads to a switch from which there is a route to the destination, and is not
+//!   the port by which the packet came.
 //! - *An entry whose last packet never comes*, because it was lost or its sender died, may be
 //!   replaced when the table is full and the entry was not used for a second
 //!   ([`DeflectionParameters::forget`]), longer than a transport waits for a packet.
@@ -132,7 +132,7 @@ impl SwitchFeature for Deflection {
             }
             given => given.unwrap_or(marks / 3 * 2),
         };
-        // Longer than a transport waits for a packet that pauses hold up.
+        // A transport does not wait longer than this for a packet that pauses delay.
         let forget = Picos::micros(1_000_000);
         let seed = context.ground.seed;
         Ok(Arc::new(DeflectionParameters { threshold, tokens, entries, short, forget, seed }))
@@ -144,11 +144,11 @@ impl SwitchFeature for Deflection {
 pub struct DeflectionParameters {
     /// Bytes in a port's queue beyond which messages are sent around it.
     pub threshold: u64,
-    /// Deflections of a short message at most.
+    /// Largest number of deflections of a short message.
     pub tokens: u8,
-    /// Messages that a switch remembers at a time.
+    /// Number of messages that a switch remembers at a time.
     pub entries: u16,
-    /// Bytes of the longest message that is deflected.
+    /// Length in bytes of the longest message that is deflected.
     pub short: u64,
     /// The time that an entry must be unused before another message may replace it.
     pub forget: Picos,
@@ -207,7 +207,7 @@ impl NetworkFeature for DeflectionParameters {
         let tokens = self.tokens(bytes);
         let header =
             DeflectionHeader { message, first, last, tokens, ..DeflectionHeader::default() };
-        // The area holds all options of netsim and this one.
+        // The write cannot fail: the area has room for all options of netsim and this one.
         let _ = options.write(&header);
     }
 
@@ -216,7 +216,7 @@ impl NetworkFeature for DeflectionParameters {
         let [links, fewest, byte_links, byte_fewest, deflections, most, late] = counters else {
             return;
         };
-        // The host's link is one more than there are switches.
+        // The number of links is one more than that of switches, because of the host's link.
         let passed = (u64::from(header.switches) + 1, u64::from(header.fewest) + 1);
         *links += passed.0;
         *fewest += passed.1;
@@ -298,9 +298,9 @@ pub struct DeflectionHeader {
     pub last: bool,
     /// The number of times that the packet may still be deflected.
     pub tokens: u8,
-    /// Switches that the packet passed.
+    /// Number of switches that the packet passed.
     pub switches: u8,
-    /// The fewest switches on any route from the first one.
+    /// Number of switches on the shortest route from the first switch to the destination.
     pub fewest: u8,
 }
 

@@ -159,8 +159,8 @@ fn hosts_get_what_is_theirs_and_who_has_no_tokens_waits() {
     let mut bench = Bench::new(PARAMETERS).wait(TO_HOST, 50).wait(UP[0], 50);
     assert_eq!(bench.ask(LEAF_1, (17, TO_HOST), message(1, true, false)).0, TO_HOST);
     for tokens in [0, 1] {
-        let asked = DeflectionHeader { tokens, ..message(7, true, true) };
-        let (port, after) = bench.ask(LEAF_0, (FROM_HOST, UP[0]), asked);
+        let header = DeflectionHeader { tokens, ..message(7, true, true) };
+        let (port, after) = bench.ask(LEAF_0, (FROM_HOST, UP[0]), header);
         // The packet is on the escape lane, on which no packet is deflected.
         assert_eq!((port, after.tokens, after.lane), (UP[tokens as usize], 0, 0));
     }
