@@ -183,7 +183,7 @@ impl Emulation {
                 self.arrived(host, packet, deliver);
             }
         }
-        self.network.rest(until);
+        self.network.advance_to(until);
     }
 
     fn arrived(&mut self, host: u32, packet: u32, deliver: &mut dyn FnMut(&Delivery<'_>)) {

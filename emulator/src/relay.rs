@@ -639,7 +639,7 @@ impl Relay {
         let (switches, topology) = (network.switches(), network.switches().topology());
         let mut delay = self.delay;
         delay.merge(&self.delay_now);
-        let (lost, seen) = (network.totals().lost(), network.totals().seen);
+        let (lost, telemetry) = (network.totals().lost(), network.totals().telemetry);
         let mut totals = Totals {
             in_flight: network.in_flight() as u64,
             queue_full: lost.queue_full + lost.control_full,
@@ -650,11 +650,11 @@ impl Relay {
             program: lost.program,
             consumed: network.totals().consumed,
             copied: network.totals().copied,
-            telemetry: seen.packets,
-            telemetry_records: seen.records,
-            telemetry_queued: seen.queued,
-            telemetry_longest: seen.longest,
-            rated: seen.rated,
+            telemetry: telemetry.packets,
+            telemetry_records: telemetry.records,
+            telemetry_queued: telemetry.queued,
+            telemetry_longest: telemetry.longest,
+            rated: telemetry.rated,
             ignored: network.totals().ignored,
             ..self.totals
         };

@@ -361,7 +361,7 @@ fn telemetry_is_in_what_arrives() {
     }
     assert_eq!(run(&mut net, Picos::micros(100_000)).len(), 120);
     // Packets of hosts 0 and 1 cross three switches, those of host 2 one.
-    let seen = net.network().totals().seen;
+    let seen = net.network().totals().telemetry;
     assert_eq!((seen.packets, seen.records), (120, 80 * 3 + 40));
     assert!((10_000..=20_000).contains(&seen.longest), "{seen:?}");
 }
@@ -421,7 +421,7 @@ fn rate_packets_pass_full_queues_and_bring_what_links_wrote() {
     let last = |tag: u64| of(tag).map(|packet| packet.at).max();
     assert!(last(2) < last(1) && last(1) < last(0));
     assert!(of(3).all(|packet| packet.payload == cut));
-    assert_eq!(net.network().totals().seen.rated, 120);
+    assert_eq!(net.network().totals().telemetry.rated, 120);
 }
 
 /// In a network that computes no rates, switches do not change rate packets.
@@ -431,5 +431,5 @@ fn rate_packets_pass_unwritten_where_no_switch_computes_rates() {
     net.send(Picos::ZERO, route(0, 3), frame(0, 1, 0, true), &rate_packet(5), 0);
     let arrived = run(&mut net, Picos::micros(1_000));
     assert_eq!(arrived[0].payload, rate_packet(5));
-    assert_eq!(net.network().totals().seen.rated, 0);
+    assert_eq!(net.network().totals().telemetry.rated, 0);
 }

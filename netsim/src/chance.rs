@@ -37,11 +37,11 @@ mod tests {
     /// same.
     #[test]
     fn numbers_follow_from_what_they_are_for() {
-        let mut seen = std::collections::HashSet::new();
+        let mut numbers = std::collections::HashSet::new();
         let draw =
             |seed, now, place| Chance::of(&mut Rng::new(seed)).at(Picos(now), place).next_u64();
         for (seed, now, place) in (0..8000).map(|i| (i / 400, i / 20 % 20, i % 20)) {
-            assert!(seen.insert(draw(seed, now, place)));
+            assert!(numbers.insert(draw(seed, now, place)));
         }
         assert_eq!(draw(3, 4, 5), draw(3, 4, 5));
         let heads = (0..10_000).filter(|&now| draw(1, now * 83_000, 7) >> 63 == 0).count();

@@ -26,7 +26,7 @@ pub struct Facts {
     /// Time that each flow of the workload takes alone, as slowdowns count it (HPCC's simulator):
     /// the round trip of its hosts without queues, plus the transmission of its bytes with headers
     /// at [`Facts::line`]; `None` if there is no route.
-    pub alone: Vec<Option<Picos>>,
+    pub time_alone: Vec<Option<Picos>>,
 }
 
 impl Facts {
@@ -58,12 +58,12 @@ impl Facts {
             .unwrap_or(Picos::ZERO);
         let payload = u64::from(mtu.saturating_sub(header).max(1));
         let mut loads: HashMap<Cut, (u64, Picos)> = HashMap::new();
-        let mut alone = Vec::with_capacity(workload.flows.len());
+        let mut time_alone = Vec::with_capacity(workload.flows.len());
         for flow in &workload.flows {
             let headers = flow.bytes.div_ceil(payload).saturating_mul(header.into());
             let wire = flow.bytes.saturating_add(headers);
             let round_trip = round_trips[&(flow.src, flow.dst)];
-            alone.push(round_trip.map(|(_, full)| full + Picos::transmit(line, wire)));
+            time_alone.push(round_trip.map(|(_, full)| full + Picos::transmit(line, wire)));
             let Some((small, full)) = round_trip else { continue };
             // A flow of less than a packet takes less time: time on links grows with bytes.
             let packet = wire.min(mtu.into());
@@ -90,7 +90,7 @@ impl Facts {
             })
             .max()
             .unwrap_or(Picos::ZERO);
-        Self { base_rtt, line, ideal, alone }
+        Self { base_rtt, line, ideal, time_alone }
     }
 }
 
@@ -101,16 +101,16 @@ pub fn base_rtt(topology: &Topology, mtu: u32) -> Picos {
     let graph = Graph::new(topology);
     let mut memo = HashMap::new();
     // The two hosts that are furthest from their switch represent all hosts of the switch.
-    let mut seen: HashMap<u32, Vec<(Picos, u32)>> = HashMap::new();
+    let mut farthest: HashMap<u32, Vec<(Picos, u32)>> = HashMap::new();
     for host in 0..topology.hosts {
         if let Some((tor, latency, _)) = graph.access[host as usize] {
-            let far = seen.entry(tor).or_default();
+            let far = farthest.entry(tor).or_default();
             far.push((latency, host));
             far.sort_by_key(|&(latency, host)| (std::cmp::Reverse(latency), host));
             far.truncate(2);
         }
     }
-    let mut hosts: Vec<u32> = seen.into_values().flatten().map(|(_, host)| host).collect();
+    let mut hosts: Vec<u32> = farthest.into_values().flatten().map(|(_, host)| host).collect();
     hosts.sort_unstable();
     let first = hosts.first().copied().unwrap_or(0);
     // Trees look the same from every host; other graphs may not, so a few hosts are tried.

@@ -227,8 +227,11 @@ fn a_packet_carries_telemetry_and_a_deflection_header() {
     load.flows.extend((0..200).map(|nth| flow(1_000 + nth, nth % 16, (nth % 16 + 4) % 16, 8192)));
     let results = run(&config, &load);
     assert_eq!(results.end, End::Done);
-    let (seen, [packets, ..]) = (results.totals.seen, results.totals.features);
-    assert!(seen.records >= 3 * seen.packets && packets > 0, "{seen:?}, {packets} deflected");
+    let (telemetry, [packets, ..]) = (results.totals.telemetry, results.totals.features);
+    assert!(
+        telemetry.records >= 3 * telemetry.packets && packets > 0,
+        "{telemetry:?}, {packets} deflected"
+    );
 }
 
 /// A network whose parts run on several threads counts and computes what it does as a whole.

@@ -117,7 +117,7 @@ pub fn read_in(unit: StartUnit, file: &str, text: &str) -> Result<Workload, Form
     // defined trigger.
     let mut named: HashMap<u32, usize> = HashMap::new();
     let mut defined: HashMap<u32, u32> = HashMap::new();
-    let mut said = DefinedNames::default();
+    let mut defined_names = DefinedNames::default();
     // The lines of flows, by flow number.
     let mut lines: HashMap<u32, usize> = HashMap::new();
     for (index, line) in unmarked(text).lines().enumerate() {
@@ -131,7 +131,7 @@ pub fn read_in(unit: StartUnit, file: &str, text: &str) -> Result<Workload, Form
                 let &[_, value] = words.as_slice() else {
                     return at.error(format!("expected '{first} NUMBER'"));
                 };
-                said.once(at, lower.as_str())?;
+                defined_names.once(at, lower.as_str())?;
                 match lower.as_str() {
                     "nodes" => workload.hosts = at.number(value, first)?,
                     "connections" => header.connections = Some(at.number(value, first)?),
@@ -194,7 +194,7 @@ pub fn read_in(unit: StartUnit, file: &str, text: &str) -> Result<Workload, Form
     ];
     for (what, announced, found) in counts {
         if announced.is_some_and(|count| count != found) {
-            let line = said.line(&what.to_ascii_lowercase());
+            let line = defined_names.line(&what.to_ascii_lowercase());
             return Place { file, line }.error(format!(
                 "'{what} {}', but there are {found}",
                 announced.unwrap_or_default()

@@ -32,7 +32,7 @@ pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
     let mut topology = Topology::default();
     let mut names: HashMap<&str, u32> = HashMap::new();
     let mut begun = false;
-    let mut said = DefinedNames::default();
+    let mut defined_names = DefinedNames::default();
     for (index, line) in text.lines().enumerate() {
         let at = Place { file, line: index + 1 };
         let words: Vec<&str> =
@@ -42,7 +42,7 @@ pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
             ("graph", []) if !begun => begun = true,
             _ if !begun => return at.error(format!("'{first}' where 'Graph' was expected")),
             ("hosts", &[count]) => {
-                said.once(at, "Hosts")?;
+                defined_names.once(at, "Hosts")?;
                 topology.hosts = at.number(count, "Hosts")?;
             }
             ("switch", &[name, ref options @ ..]) => {
@@ -80,7 +80,7 @@ pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
                             .error(format!("hosts '{a}' and '{b}'; a switch must be between"));
                     }
                     if let Node::Host(_) = node {
-                        said.once(at, format!("Link {name} .."))?;
+                        defined_names.once(at, format!("Link {name} .."))?;
                     }
                 }
                 let (a, b) = (from, to);

@@ -93,7 +93,7 @@ fn queues_of_a_topology_survive() {
 
 #[test]
 fn mistakes_in_a_topology_are_named() {
-    let said = |text: &str| topo::read("t.topo", text).unwrap_err().to_string();
+    let error_of = |text: &str| topo::read("t.topo", text).unwrap_err().to_string();
     let cases = [
         ("Nodes x\n", "t.topo:1: 'x' where a whole number was expected: Nodes"),
         ("Nodes -8\n", "t.topo:1: '-8' where a whole number was expected: Nodes"),
@@ -129,16 +129,20 @@ fn mistakes_in_a_topology_are_named() {
         ),
     ];
     for (text, expected) in cases {
-        assert_eq!(said(text), expected);
+        assert_eq!(error_of(text), expected);
     }
     let text = WRITTEN.replace("Radix_Up 1\n", "Colour 7\n");
     assert!(
-        said(&text).starts_with("t.topo:18: 'Colour' is unknown; a tier has Downlink_speed_Gbps")
+        error_of(&text)
+            .starts_with("t.topo:18: 'Colour' is unknown; a tier has Downlink_speed_Gbps")
     );
     let text = WRITTEN.replace("Podsize 16", "Podsize 15");
-    assert_eq!(said(&text), "t.topo: hosts / pod size: 128 / 15 is not a positive whole number");
+    assert_eq!(
+        error_of(&text),
+        "t.topo: hosts / pod size: 128 / 15 is not a positive whole number"
+    );
     let text = WRITTEN.replace("Downlink_speed_Gbps 100", "Downlink_speed_Gbps 0");
-    assert_eq!(said(&text), "t.topo: tier 0: no downlink speed");
+    assert_eq!(error_of(&text), "t.topo: tier 0: no downlink speed");
 }
 
 const CM: &str = "Nodes 16
@@ -198,7 +202,7 @@ fn starts_count_what_the_unit_says_and_doubts_are_told() {
 
 #[test]
 fn mistakes_in_a_connection_matrix_are_named() {
-    let said = |text: &str| cm::read("w.cm", text).unwrap_err().to_string();
+    let error_of = |text: &str| cm::read("w.cm", text).unwrap_err().to_string();
     let cases = [
         ("Nodes two\n", "w.cm:1: 'two' where a whole number was expected: Nodes"),
         ("", "w.cm: no hosts; expected 'Nodes NUMBER' above zero"),
@@ -264,12 +268,13 @@ fn mistakes_in_a_connection_matrix_are_named() {
         ),
     ];
     for (text, expected) in cases {
-        assert_eq!(said(text), expected);
+        assert_eq!(error_of(text), expected);
     }
     assert!(
-        said("Nodes 2\n0->1 start 0 size 1 colour 3\n").starts_with("w.cm:2: 'colour' is unknown;")
+        error_of("Nodes 2\n0->1 start 0 size 1 colour 3\n")
+            .starts_with("w.cm:2: 'colour' is unknown;")
     );
-    assert!(said("Nodes 2\ntrigger id 1 sometimes\n").contains("barrier count NUMBER"));
+    assert!(error_of("Nodes 2\ntrigger id 1 sometimes\n").contains("barrier count NUMBER"));
 }
 
 const GRAPH: &str = "Graph
@@ -299,7 +304,7 @@ fn a_graph_is_read_and_written() {
 
 #[test]
 fn mistakes_in_a_graph_are_named() {
-    let said = |text: &str| graph::read("g", text).unwrap_err().to_string();
+    let error_of = |text: &str| graph::read("g", text).unwrap_err().to_string();
     let cases = [
         ("Hosts 2\n", "g:1: 'Hosts' where 'Graph' was expected"),
         ("Graph\nHosts two\n", "g:2: 'two' where a whole number was expected: Hosts"),
@@ -351,7 +356,7 @@ fn mistakes_in_a_graph_are_named() {
         ),
     ];
     for (text, expected) in cases {
-        assert_eq!(said(text), expected);
+        assert_eq!(error_of(text), expected);
     }
 }
 

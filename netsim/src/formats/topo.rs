@@ -52,7 +52,7 @@ pub fn read(file: &str, text: &str) -> Result<FatTree, FormatError> {
     let mut tiers = None;
     // The tier to which the current lines belong.
     let mut current: Option<usize> = None;
-    let mut said = DefinedNames::default();
+    let mut defined_names = DefinedNames::default();
     let whole = Place { file, line: 0 };
     for (index, line) in text.lines().enumerate() {
         let at = Place { file, line: index + 1 };
@@ -69,9 +69,11 @@ pub fn read(file: &str, text: &str) -> Result<FatTree, FormatError> {
         let small = || at.number::<u32>(value, key);
         let lower = key.to_ascii_lowercase();
         match (lower.as_str(), current) {
-            ("tier", _) => said.once(at, format!("Tier {number}"))?,
-            ("nodes" | "tiers" | "podsize", _) | (_, None) => said.once(at, lower.as_str())?,
-            (_, Some(tier)) => said.once(at, format!("{lower} of tier {tier}"))?,
+            ("tier", _) => defined_names.once(at, format!("Tier {number}"))?,
+            ("nodes" | "tiers" | "podsize", _) | (_, None) => {
+                defined_names.once(at, lower.as_str())?;
+            }
+            (_, Some(tier)) => defined_names.once(at, format!("{lower} of tier {tier}"))?,
         }
         if let "nodes" | "tiers" | "podsize" | "tier" = lower.as_str() {
             match lower.as_str() {

@@ -25,7 +25,8 @@ use super::telemetry::Telemetry;
 use crate::{Bytes, Picos};
 use squall_base::{Rate, Span};
 
-/// What a user may say of a network. What is left out has the default stated here.
+/// Options of a network as a user gives them. An option that is left out has the default stated
+/// here.
 #[derive(Clone, PartialEq, Debug, Default, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkOptions {
@@ -33,7 +34,8 @@ pub struct NetworkOptions {
     /// links; `squall sim` with a .topo file: 100, as uet-htsim's -linkspeed).
     #[arg(long, visible_aliases = ["nic", "linkspeed"], value_name = "GBPS")]
     pub nic_gbps: Option<f64>,
-    /// Switches trim what does not fit, instead of dropping it (default true; false in a lossless network).
+    /// Switches trim packets that find the queue full, instead of dropping them (default true;
+    /// false in a lossless network).
     #[arg(long, value_name = "BOOL")]
     pub trimming: Option<bool>,
     /// Data queue of a port.
@@ -49,34 +51,38 @@ pub struct NetworkOptions {
     /// Marking thresholds in bandwidth-delay products, for queues of another length.
     #[arg(long, value_name = "LOW,HIGH")]
     pub ecn_bdp: Option<Marks>,
-    /// Packets without data and data packets that leave a port in turn where both wait: weighted round robin
-    /// instead of strict priority; 10,1 is NDP's, section 3.1 (default packets without data first).
+    /// Weighted round robin instead of strict priority: the numbers of packets without data and of
+    /// data packets that leave a port in turn while both wait; 10,1 as in NDP, section 3.1 (default
+    /// packets without data first).
     #[arg(long, value_name = "CONTROL,DATA")]
     pub weights: Option<Weights>,
     /// Pause instead of dropping (PFC): data queues are then unlimited.
     #[arg(long)]
     pub lossless: bool,
-    /// Lossless: bytes from one input of a switch that pause it (default half a queue).
+    /// Lossless: bytes from one input of a switch above which the switch pauses it (default half a
+    /// queue).
     #[arg(long, value_name = "BYTES")]
     pub xoff: Option<Bytes>,
-    /// Lossless: bytes from one input of a switch at which it may go on (default two packets less than xoff).
+    /// Lossless: bytes from one input of a switch below which the input resumes (default two
+    /// packets less than xoff).
     #[arg(long, value_name = "BYTES")]
     pub xon: Option<Bytes>,
-    /// Lossless: buffer that the ports of a switch share; an input is paused when it has more in it than is free
-    /// (default none: each has its own).
+    /// Lossless: buffer that the ports of a switch share; the switch pauses an input that occupies
+    /// more bytes of it than are free (default none: each input has its own limit).
     #[arg(long, value_name = "BYTES")]
     pub buffer: Option<Bytes>,
     /// Switches choose the shorter of two random queues instead of hashing the entropy.
     #[arg(long)]
     pub adaptive: bool,
-    /// Switches write into packets what queues they left behind: in-band telemetry.
+    /// Switches write the length of the queue that a packet leaves into the packet: in-band
+    /// telemetry.
     #[arg(long)]
     pub telemetry: bool,
     /// Further features of switches, with their parameters: NAME[:KEY=VALUE,..], several joined by + (docs/network.md lists them).
     #[arg(long, value_name = "FEATURES")]
     pub features: Option<FeatureList>,
-    /// From a link's failure to routing's knowing it, microseconds (default 0; of a live emulator 100, before
-    /// latencies are scaled).
+    /// Time from the failure of a link until routing avoids it, microseconds (default 0; in a live
+    /// emulator 100, before latencies are scaled).
     #[arg(long, value_name = "US")]
     pub reroute_us: Option<f64>,
 }
@@ -99,7 +105,8 @@ impl fmt::Display for NetworkOptions {
     }
 }
 
-/// The options of a network as a command line takes them, with words for what is often switched off.
+/// The options of a network on a command line, with short forms for two that users often switch
+/// off.
 #[derive(Clone, PartialEq, Debug, Default, Args)]
 pub struct NetworkArgs {
     #[command(flatten)]
@@ -494,7 +501,8 @@ impl NetworkConfig {
 
     /// Returns the programs of switch `switch`: telemetry and those of the features.
     pub(super) fn programs(&self, switch: u32) -> Vec<FeatureProgram> {
-        let telemetry = self.options.telemetry.then(|| FeatureProgram::alone(Box::new(Telemetry)));
+        let telemetry =
+            self.options.telemetry.then(|| FeatureProgram::without_feature(Box::new(Telemetry)));
         let mut programs: Vec<FeatureProgram> = telemetry.into_iter().collect();
         let mut from = 0;
         for feature in &self.features {

@@ -58,7 +58,8 @@ impl Flights {
         self.free.push(packet);
     }
 
-    /// Returns the header of a packet that is in flight, or arrived and was not taken.
+    /// Returns the header of a packet that is in flight, or that arrived and has not been removed
+    /// yet.
     #[must_use]
     pub fn header(&self, packet: u32) -> &PacketHeader {
         &self.flying[packet as usize].header

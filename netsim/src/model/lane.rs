@@ -15,7 +15,7 @@ const PORT: u32 = 24;
 /// Number of bits of a lane's number.
 const LANE: u32 = 4;
 
-/// Ingress of packets from the host whose port it is: no port.
+/// Ingress of a packet that its own host sends: the packet came in by no port.
 pub(super) const HOST: u32 = u32::MAX;
 
 /// Encodes the port and lane by which a packet came in, and the lane by which it leaves.

@@ -147,8 +147,8 @@ pub struct Network {
     programs: Option<Box<Programs>>,
     /// The port by which each host sends.
     host_ports: Vec<u32>,
-    /// Number of events until the next prefetch, approximately.
-    seen: usize,
+    /// Approximate number of events until the next prefetch.
+    until_prefetch: usize,
     /// Scratch list of [`Network::prefetch`].
     ahead: Vec<u32>,
     reroute_armed: bool,
@@ -156,7 +156,8 @@ pub struct Network {
     totals: Totals,
     /// Transfers to other parts of the network, in the order in which they left.
     transfers: Vec<Transfer>,
-    /// True if another part counts the events that happen in all parts alike.
+    /// True if another part of the network counts the events that all parts process, such as
+    /// failures.
     silent: bool,
 }
 
@@ -194,7 +195,7 @@ impl Network {
             flights: Flights::default(),
             programs: None,
             host_ports,
-            seen: 0,
+            until_prefetch: 0,
             ahead: Vec::new(),
             reroute_armed: false,
             events: 0,
@@ -212,7 +213,9 @@ impl Network {
     /// Gives each switch its program, instead of those of the configuration. Call this before the
     /// first packet.
     pub fn program(&mut self, program: impl Fn(u32) -> Option<Box<dyn SwitchProgram>>) {
-        self.load(|switch| program(switch).map(FeatureProgram::alone).into_iter().collect());
+        self.load(|switch| {
+            program(switch).map(FeatureProgram::without_feature).into_iter().collect()
+        });
     }
 
     fn load(&mut self, programs: impl Fn(u32) -> Vec<FeatureProgram>) {
@@ -230,7 +233,7 @@ impl Network {
         self.programs.as_ref().map(|programs| programs.options(packet))
     }
 
-    /// Returns the time of the last event, or the time given to [`Network::rest`].
+    /// Returns the time of the last event, or the time given to [`Network::advance_to`].
     #[must_use]
     pub const fn now(&self) -> Picos {
         self.now
@@ -351,7 +354,7 @@ impl Network {
 
     /// Applies a failure or a repair at `at`, which must not be earlier than the last event.
     pub fn fail(&mut self, at: Picos, failure: Failure) {
-        // The driver's event for it is counted by another part.
+        // Another part counts the driver's event of this failure.
         self.events -= u64::from(self.silent);
         self.switches.fail(at.max(self.now), failure);
         if let Some(at) = self.switches.poll_reroute()
@@ -364,7 +367,7 @@ impl Network {
 
     /// Advances the time to `until`, after [`Network::step`] reported that nothing is left to
     /// happen before.
-    pub fn rest(&mut self, until: Picos) {
+    pub fn advance_to(&mut self, until: Picos) {
         self.now = self.now.max(until);
     }
 
@@ -373,21 +376,21 @@ impl Network {
     #[inline]
     pub fn step(&mut self, until: Picos, ends: &mut impl Ends) -> Option<Step> {
         loop {
-            if self.seen == 0 {
+            if self.until_prefetch == 0 {
                 if !self.wheel.turn(until) {
                     return None;
                 }
                 self.prefetch(ends);
-                self.seen = BATCH;
+                self.until_prefetch = BATCH;
             }
             let Some((at, what)) = self.wheel.pop(until) else {
                 if self.wheel.is_turned() {
                     return None;
                 }
-                self.seen = 0;
+                self.until_prefetch = 0;
                 continue;
             };
-            self.seen -= 1;
+            self.until_prefetch -= 1;
             debug_assert!(at >= self.now);
             self.now = at;
             self.events += 1;
@@ -396,7 +399,7 @@ impl Network {
                 Event::AtHost { host, packet } => {
                     if !self.is_lost(packet) {
                         if let Some(programs) = &self.programs {
-                            programs.count(packet, &mut self.totals.seen);
+                            programs.count(packet, &mut self.totals.telemetry);
                         }
                         return Some(Step::Arrived { host, packet });
                     }
@@ -508,7 +511,7 @@ impl Network {
             return;
         }
         if self.programs.is_some() {
-            return self.ask(switch, packet, ends);
+            return self.run_ingress_programs(switch, packet, ends);
         }
         let flying = &mut self.flights.flying[packet as usize];
         let route = core::mem::replace(&mut flying.route, NO_ROUTE);
@@ -534,12 +537,12 @@ impl Network {
         self.pauses();
     }
 
-    /// Asks the programs of the switch what becomes of a packet. This code is separate, like all
-    /// that only networks with programs run, so that the route of a packet through other networks
-    /// stays in one piece.
+    /// Runs the programs of the switch on a packet that came in, and applies their verdict. Like
+    /// all code that only networks with programs need, this function is separate, so that the code
+    /// for packets in other networks stays in one piece.
     #[cold]
     #[inline(never)]
-    fn ask(&mut self, switch: u32, packet: u32, ends: &mut impl Ends) {
+    fn run_ingress_programs(&mut self, switch: u32, packet: u32, ends: &mut impl Ends) {
         let Some(programs) = &mut self.programs else { return };
         let flying = &mut self.flights.flying[packet as usize];
         let (ingress, known) = (flying.port, core::mem::replace(&mut flying.route, NO_ROUTE));
@@ -643,7 +646,7 @@ impl Network {
     fn left(&mut self, port: u32, departure: &Departure<u32>) {
         self.flights.flying[departure.item as usize].port = port;
         if self.programs.is_some() {
-            self.tell(port, departure.item);
+            self.notify_programs(port, departure.item);
         }
         self.arrive(port, departure.item, departure.arrives);
     }
@@ -651,7 +654,7 @@ impl Network {
     /// Notifies the programs of a switch that a packet leaves by `port`.
     #[cold]
     #[inline(never)]
-    fn tell(&mut self, port: u32, packet: u32) {
+    fn notify_programs(&mut self, port: u32, packet: u32) {
         if let Some(programs) = &mut self.programs
             && let Node::Switch(switch) = self.switches.topology().from(port)
         {

@@ -102,8 +102,8 @@ impl Partition {
     }
 
     /// Assigns the remaining switches in rings around the hosts. A switch next to assigned ones
-    /// goes to the part that has most of its neighbours; among equals, to the part with the fewest
-    /// links.
+    /// goes to the part that has most of its neighbours; if several parts have as many, it goes to
+    /// the one with the fewest links.
     fn share_switches(&mut self, topology: &Topology) {
         let mut neighbours = vec![Vec::new(); self.switches.len()];
         for link in &topology.links {

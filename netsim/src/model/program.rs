@@ -158,7 +158,8 @@ pub struct IncomingPacket<'a> {
     pub packet: Packet<'a>,
     /// Empty on entry; the program adds the ports of [`Verdict::Replicate`].
     pub copies: &'a mut Vec<u32>,
-    /// Number of options that programs ignored because they made no sense; a program adds its own.
+    /// Number of options that programs ignored because their content was invalid; a program adds
+    /// its own.
     pub ignored: &'a mut u64,
     /// Counters of the program's feature, in the order of [`super::NetworkFeature::counters`]; a
     /// program adds its own.
@@ -201,7 +202,7 @@ pub(super) struct FeatureProgram {
 
 impl FeatureProgram {
     /// Wraps a program that belongs to no feature of the configuration; it may use all counters.
-    pub(super) fn alone(program: Box<dyn SwitchProgram>) -> Self {
+    pub(super) fn without_feature(program: Box<dyn SwitchProgram>) -> Self {
         Self { program, counters: 0..FEATURE_COUNTERS }
     }
 }
@@ -266,8 +267,8 @@ impl Programs {
     /// Counts the telemetry and rates of a packet that arrived.
     #[cold]
     #[inline(never)]
-    pub(super) fn count(&self, packet: u32, seen: &mut TelemetryTotals) {
-        seen.add(self.options(packet));
+    pub(super) fn count(&self, packet: u32, totals: &mut TelemetryTotals) {
+        totals.add(self.options(packet));
     }
 
     /// Sets the options of a new packet.

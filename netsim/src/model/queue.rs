@@ -141,8 +141,8 @@ mod tests {
             let expected = model.iter().position(|item| item % 3 == kind);
             let is = |entry: &Entry<u32>| entry.ingress == kind;
             assert_eq!(queues.any(queue, is), expected.is_some());
-            let taken = queues.pop_first(&mut queue, is).map(|entry| entry.item);
-            assert_eq!(taken, expected.map(|at| model.remove(at)));
+            let popped = queues.pop_first(&mut queue, is).map(|entry| entry.item);
+            assert_eq!(popped, expected.map(|at| model.remove(at)));
         }
         while let Some(entry) = queues.pop(&mut queue) {
             assert_eq!(entry.item, model.remove(0));

@@ -1,5 +1,5 @@
-//! In-band network telemetry: each switch on the route writes into a packet which queue it left
-//! behind.
+//! In-band network telemetry: each switch on the route writes the length of the queue that a packet
+//! leaves into the packet.
 
 use super::program::{Packet, Place, SwitchProgram};
 use squall_cc::IntHop;
@@ -63,7 +63,10 @@ mod tests {
             network.take(packet);
         }
         assert_eq!(waited, [0, 0, 0, 4096, 0, 0, 0, 0, 0]);
-        let seen = network.totals().seen;
-        assert_eq!((seen.packets, seen.records, seen.queued, seen.longest), (3, 9, 4096, 4096));
+        let telemetry = network.totals().telemetry;
+        assert_eq!(
+            (telemetry.packets, telemetry.records, telemetry.queued, telemetry.longest),
+            (3, 9, 4096, 4096)
+        );
     }
 }

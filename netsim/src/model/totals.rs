@@ -85,13 +85,13 @@ pub struct Totals {
     pub last_loss: Picos,
     /// Packets that ended at a switch's program.
     pub consumed: u64,
-    /// Number of packet options that switch programs ignored because they made no sense, such as
-    /// stale epochs of 1RC.
+    /// Number of packet options that switch programs ignored because their content was invalid,
+    /// such as stale epochs of 1RC.
     pub ignored: u64,
-    /// Copies of packets that switch programs had made.
+    /// Number of copies of packets that switch programs made.
     pub copied: u64,
     /// Sums of the telemetry in packets that arrived.
-    pub seen: TelemetryTotals,
+    pub telemetry: TelemetryTotals,
     /// Counters of switch features, in the order of [`super::NetworkConfig::counter_names`].
     pub features: FeatureCounters,
 }
@@ -107,7 +107,8 @@ pub struct TelemetryTotals {
     pub queued: u64,
     /// Longest queue that a packet left behind, bytes.
     pub longest: u32,
-    /// Rate packets, on the way to their destination, into which links had written.
+    /// Number of rate packets that links had written into, counted where they arrived at their
+    /// destination.
     pub rated: u64,
 }
 
@@ -150,7 +151,7 @@ impl Totals {
             consumed: self.consumed + other.consumed,
             ignored: self.ignored + other.ignored,
             copied: self.copied + other.copied,
-            seen: self.seen.plus(other.seen),
+            telemetry: self.telemetry.plus(other.telemetry),
             features: core::array::from_fn(|at| self.features[at] + other.features[at]),
         }
     }

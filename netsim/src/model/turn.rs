@@ -45,8 +45,9 @@ impl Turn {
         Self::of(2, 7, u32::MAX - switch)
     }
 
-    /// Returns the rank of an event at a port of a switch. The rank depends on the time, so that of
-    /// two ports each comes first about as often as the other, even if packets arrive in lockstep.
+    /// Returns the rank of an event at a port of a switch. The rank depends on the time, so that
+    /// each of two ports comes first about as often as the other, even if packets arrive in
+    /// lockstep.
     pub(super) const fn at_port(kind: u8, port: u32, at: Picos) -> Self {
         Self::of(2, kind, port ^ (at.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32)
     }

@@ -29,13 +29,13 @@ impl Origin {
         reason = "results bear the date of the wall, and who built knows from what"
     )]
     pub fn of_this_process(commit: Option<&str>) -> Self {
-        let told = std::env::var("SQUALL_BUILT_FROM").ok();
+        let built_from = std::env::var("SQUALL_BUILT_FROM").ok();
         let now = jiff::Timestamp::try_from(std::time::SystemTime::now()).unwrap_or_default();
         let words: Vec<String> =
             std::env::args_os().map(|word| quoted(&word.to_string_lossy())).collect();
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: commit.map_or_else(|| told.unwrap_or_default(), str::to_owned),
+            commit: commit.map_or_else(|| built_from.unwrap_or_default(), str::to_owned),
             date: now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             command: words.join(" "),
         }

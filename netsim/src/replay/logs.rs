@@ -27,16 +27,17 @@ fn fault(file: &str, line: usize, what: impl Into<String>) -> FormatError {
 
 /// Reads a file, a folder of files, or the record of a job that contains such a folder.
 pub(super) fn read(path: &Path) -> Result<Vec<Log>, FormatError> {
-    let said = |error: std::io::Error| fault(&path.display().to_string(), 0, error.to_string());
-    let kind = fs::metadata(path).map_err(said)?;
+    let read_error =
+        |error: std::io::Error| fault(&path.display().to_string(), 0, error.to_string());
+    let kind = fs::metadata(path).map_err(read_error)?;
     if !kind.is_dir() {
         return Ok(vec![log(path)?]);
     }
     let within = path.join(TRACE);
     let folder = if within.is_dir() { &within } else { path };
-    let entries = fs::read_dir(folder).map_err(said)?;
+    let entries = fs::read_dir(folder).map_err(read_error)?;
     let mut files: Vec<PathBuf> =
-        entries.map(|entry| Ok(entry?.path())).collect::<Result<_, _>>().map_err(said)?;
+        entries.map(|entry| Ok(entry?.path())).collect::<Result<_, _>>().map_err(read_error)?;
     files.retain(|file| file.extension().is_some_and(|extension| extension == EXTENSION));
     files.sort();
     if files.is_empty() {

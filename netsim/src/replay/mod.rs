@@ -48,8 +48,8 @@ impl fmt::Display for ReplayError {
 
 impl std::error::Error for ReplayError {}
 
-/// Reads the traces of a job: a file, a folder of them, or the folder that the option `--record` of
-/// `squall run --record` left.
+/// Reads the traces of a job: a file, a folder of them, or the folder that `squall run --record`
+/// wrote.
 ///
 /// # Errors
 /// Returns the file and line that is damaged, or that the traces are not of one job. A file that

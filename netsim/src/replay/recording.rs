@@ -27,14 +27,15 @@ pub struct Message {
     pub bytes: u64,
     /// Time at which the operation began, ns after the first operation of the job.
     pub began: u64,
-    /// Time from its beginning until it was received, ns, or until it ended if it has no receive.
+    /// Time from the beginning of the operation until the peer received it, ns; if there is no
+    /// receive, until it ended.
     pub took: Option<u64>,
-    /// Events that its rank had seen since it began the previous message: messages received and
-    /// operations ended, by their places.
+    /// Events of the rank between the beginning of its previous message and of this one: messages
+    /// received and operations ended, by their places.
     after: Vec<(EventKind, usize)>,
     /// Place of the previous message of its rank.
     before: Option<usize>,
-    /// Time from the last of these events to its beginning, ns.
+    /// Time from the last of these events to the beginning of the message, ns.
     gap: u64,
 }
 
@@ -92,19 +93,19 @@ impl Recording {
         recording.parameters.retain(all);
         let ranks = ranks(logs)?;
         recording.ranks = ranks.values().max().map_or(0, |rank| rank + 1);
-        let told = logs.iter().filter_map(|log| log.header.ranks).max().unwrap_or(0);
-        if told > recording.ranks
+        let announced = logs.iter().filter_map(|log| log.header.ranks).max().unwrap_or(0);
+        if announced > recording.ranks
             || (0..recording.ranks).any(|rank| !ranks.values().any(|r| *r == rank))
         {
             let here: HashSet<u32> = ranks.values().copied().collect();
             let doubt = format!(
                 "traces of {} ranks are there, of {}: messages with the others are left out",
                 here.len(),
-                told.max(recording.ranks)
+                announced.max(recording.ranks)
             );
             recording.doubts.push(doubt);
         }
-        recording.weave(&timed(logs, &ranks), &ranks);
+        recording.link_messages(&timed(logs, &ranks), &ranks);
         if recording.messages.is_empty() {
             return Err(format!("{}: no message between ranks in it", recording.name));
         }
@@ -112,20 +113,21 @@ impl Recording {
     }
 
     /// Links messages to the events before them.
-    fn weave(&mut self, seen: &[(u32, RankEvent)], ranks: &HashMap<SocketAddr, u32>) {
+    fn link_messages(&mut self, events: &[(u32, RankEvent)], ranks: &HashMap<SocketAddr, u32>) {
         let first =
-            seen.iter().filter(|(_, s)| s.event.moment == EventKind::Begin).map(|(_, s)| s.at);
+            events.iter().filter(|(_, s)| s.event.moment == EventKind::Begin).map(|(_, s)| s.at);
         let first = first.min().unwrap_or(0);
         let mut begun: HashMap<Alike, VecDeque<usize>> = HashMap::new();
         let mut open: HashMap<Alike, VecDeque<usize>> = HashMap::new();
         let mut threads: HashMap<u32, Thread> = HashMap::new();
-        let mut strangers = 0;
+        let mut untraced = 0;
         // Events are handled in the order of their times, so that a message has begun before it is
-        // received. A message of a clock that is ahead is not found.
-        for (rank, RankEvent { at, here, there, event }) in seen.iter().copied() {
+        // received. The receive of a message whose sender's clock is ahead finds no message, and is
+        // ignored.
+        for (rank, RankEvent { at, here, there, event }) in events.iter().copied() {
             let TraceEvent { moment, class, bytes, tag, .. } = event;
             let Some(&peer) = ranks.get(&there) else {
-                strangers += usize::from(moment == EventKind::Begin);
+                untraced += usize::from(moment == EventKind::Begin);
                 continue;
             };
             // A message of a rank to itself crosses no network, and its order is that of the rank.
@@ -169,9 +171,9 @@ impl Recording {
                 }
             }
         }
-        if strangers > 0 {
+        if untraced > 0 {
             self.doubts
-                .push(format!("{strangers} messages to endpoints without a trace are left out"));
+                .push(format!("{untraced} messages to endpoints without a trace are left out"));
         }
     }
 
@@ -359,11 +361,11 @@ fn ranks(logs: &[Log]) -> Result<HashMap<SocketAddr, u32>, String> {
 
 /// Returns all events with their ranks, sorted by time. Events of one file keep their order.
 fn timed(logs: &[Log], ranks: &HashMap<SocketAddr, u32>) -> Vec<(u32, RankEvent)> {
-    let mut seen = Vec::new();
+    let mut events = Vec::new();
     // Processes of one machine share a clock.
-    let alone = logs.windows(2).all(|pair| pair[0].header.host == pair[1].header.host);
+    let one_host = logs.windows(2).all(|pair| pair[0].header.host == pair[1].header.host);
     for log in logs {
-        let began = if alone { log.header.opened } else { log.header.began };
+        let began = if one_host { log.header.opened } else { log.header.began };
         let here = log.header.address;
         let rank = ranks.get(&here).copied().unwrap_or(0);
         let mut last = 0;
@@ -372,9 +374,9 @@ fn timed(logs: &[Log], ranks: &HashMap<SocketAddr, u32>) -> Vec<(u32, RankEvent)
             // never decrease.
             last = began.saturating_add(event.at).max(last);
             let there = log.peers.get(&event.peer).copied().unwrap_or(here);
-            seen.push((rank, RankEvent { at: last, here, there, event }));
+            events.push((rank, RankEvent { at: last, here, there, event }));
         }
     }
-    seen.sort_by_key(|(_, seen)| seen.at);
-    seen
+    events.sort_by_key(|(_, event)| event.at);
+    events
 }

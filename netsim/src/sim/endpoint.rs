@@ -157,7 +157,7 @@ impl Adapter for Endpoint {
         self.pdcs.handle_timeout(work.now.time());
     }
 
-    fn attend(&mut self, work: &mut Work<'_>) {
+    fn collect_output(&mut self, work: &mut Work<'_>) {
         let time = work.now.time();
         while let Some(out) = self.pdcs.poll_control(time) {
             let (body, echo) = (Body::Control(out.packet), self.pdcs.telemetry_echo());

@@ -203,7 +203,7 @@ impl Flows {
 
     /// Records how long a packet with this body was in flight that was sent at `sent`.
     #[cold]
-    pub(super) fn took(&mut self, body: &Body, sent: Option<Picos>, now: Picos) {
+    pub(super) fn record_flight_time(&mut self, body: &Body, sent: Option<Picos>, now: Picos) {
         if let (Some(flow), Some(sent)) = (body.flow(), sent) {
             let slowest = &mut self.running[flow as usize].slowest;
             *slowest = now.since(sent).max(*slowest);

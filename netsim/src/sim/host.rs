@@ -114,7 +114,7 @@ pub(super) trait Adapter {
 
     /// Collects what the transport wants to send or report. The host calls this after each of the
     /// calls above.
-    fn attend(&mut self, work: &mut Work<'_>);
+    fn collect_output(&mut self, work: &mut Work<'_>);
 
     /// Returns the next packet of an active context.
     fn next_packet(
@@ -203,7 +203,7 @@ pub(super) struct Host {
     pub(super) wake_at: Picos,
     /// Time at which the last packet reaches the transport; the host's own delay does not reorder
     /// packets.
-    pub(super) seen_at: Picos,
+    pub(super) delivered_at: Picos,
     pub(super) intake: IntakeQueue,
     outbox: Outbox,
     stack: Stack,
@@ -227,7 +227,7 @@ impl Host {
             card_at: Picos::NEVER,
             busy_until: Picos::ZERO,
             wake_at: Picos::NEVER,
-            seen_at: Picos::ZERO,
+            delivered_at: Picos::ZERO,
             intake: IntakeQueue::default(),
             outbox: Outbox::new(number, extra),
             stack,
@@ -280,7 +280,7 @@ impl Host {
 
     /// Reports overflows of the receive buffer, of `buffer` bytes, to the transport. As with a
     /// socket, the transport learns of lost packets together with the next packet that it receives.
-    pub(super) fn tell_overflow(&mut self, now: Picos, buffer: u64) {
+    pub(super) fn report_overflow(&mut self, now: Picos, buffer: u64) {
         let lost = core::mem::take(&mut self.intake.lost);
         if lost > 0 {
             self.intake.full = true;
@@ -316,9 +316,14 @@ impl Host {
     }
 
     /// Collects what the transport wants to send or report. Call this after each event of the host.
-    pub(super) fn attend(&mut self, now: Picos, flows: &mut [RunningFlow], news: &mut Vec<News>) {
+    pub(super) fn collect_output(
+        &mut self,
+        now: Picos,
+        flows: &mut [RunningFlow],
+        news: &mut Vec<News>,
+    ) {
         let work = &mut Work { now, flows, news, outbox: &mut self.outbox, telemetry: Hops::NONE };
-        each!(&mut self.stack, stack => stack.attend(work));
+        each!(&mut self.stack, stack => stack.collect_output(work));
     }
 
     /// Returns whether the card may find a packet to send.

@@ -36,7 +36,8 @@ pub(super) struct CarriedPacket {
 /// State of a part, which it reports before each window.
 #[derive(Clone, Copy, Debug)]
 struct PartReport {
-    /// Time of the next event in the part, or of the earliest arrival of what it handed over.
+    /// Time of the next event in the part, or of the earliest arrival of a transfer that it handed
+    /// over.
     next: Picos,
     /// Number of finished flows.
     finished: usize,
@@ -66,7 +67,7 @@ impl PartReport {
 #[derive(Debug)]
 struct WindowBarrier {
     /// Sum of the reports of this round so far, and (next field) the number of parts that reported.
-    said: PartReport,
+    sum: PartReport,
     there: u32,
     /// Sum of the reports of the last complete round, and (next field) the number of complete
     /// rounds.
@@ -115,7 +116,7 @@ impl Rule {
     }
 
     /// Returns the rule for a single part that has the whole network.
-    const fn alone(self) -> Self {
+    const fn for_one_part(self) -> Self {
         Self { ahead: self.span, ..self }
     }
 
@@ -170,14 +171,14 @@ impl<'a> Lockstep<'a> {
         let places = partition.parts() * partition.parts();
         let mail = || (0..places).map(|_| Mutex::default()).collect();
         let meeting = WindowBarrier {
-            said: PartReport::NOTHING,
+            sum: PartReport::NOTHING,
             there: 0,
             all: PartReport::NOTHING,
             round: 0,
             broken: false,
         };
         let (meeting, met) = (Mutex::new(meeting), Condvar::new());
-        let rule = if partition.parts() == 1 { rule.alone() } else { rule };
+        let rule = if partition.parts() == 1 { rule.for_one_part() } else { rule };
         let round = AtomicU64::new(0);
         Self { partition, meeting, met, round, mail: [mail(), mail()], rule }
     }
@@ -191,14 +192,14 @@ impl<'a> Lockstep<'a> {
         out.resize_with(self.partition.parts() as usize, Vec::new);
         loop {
             let next = part.network.next_event().unwrap_or(Picos::NEVER).min(transfers);
-            let said = PartReport {
+            let report = PartReport {
                 next,
                 finished: part.ends.flows.finished,
                 pending: part.computed.pending,
                 events: part.network.events(),
                 stop,
             };
-            let Some(all) = self.meet(said) else { return End::Interrupted };
+            let Some(all) = self.wait_for_all(report) else { return End::Interrupted };
             for from in 0..self.partition.parts() {
                 let mail = &self.mail[parity][self.place(from, number)];
                 lock(mail).drain(..).for_each(|parcel| part.take(parcel));
@@ -210,7 +211,7 @@ impl<'a> Lockstep<'a> {
                 }
                 Err(end) => {
                     if end == End::TimeUp {
-                        part.network.rest(self.rule.until);
+                        part.network.advance_to(self.rule.until);
                     }
                     return end;
                 }
@@ -238,14 +239,14 @@ impl<'a> Lockstep<'a> {
     }
 
     /// Waits until all parts have reported. Returns the sum of their reports, or `None` if a part
-    /// never will.
-    fn meet(&self, said: PartReport) -> Option<PartReport> {
+    /// has failed and will never report.
+    fn wait_for_all(&self, report: PartReport) -> Option<PartReport> {
         let mut meeting = lock(&self.meeting);
         let round = meeting.round;
-        meeting.said = meeting.said.with(&said);
+        meeting.sum = meeting.sum.with(&report);
         meeting.there += 1;
         if meeting.there == self.partition.parts() {
-            meeting.all = core::mem::replace(&mut meeting.said, PartReport::NOTHING);
+            meeting.all = core::mem::replace(&mut meeting.sum, PartReport::NOTHING);
             meeting.there = 0;
             meeting.round += 1;
             self.round.store(meeting.round, Ordering::Release);
@@ -253,8 +254,8 @@ impl<'a> Lockstep<'a> {
             return Some(meeting.all);
         }
         drop(meeting);
-        // Parts of equal size arrive at about the same time, and being woken takes longer than
-        // that.
+        // The code spins before it sleeps, because parts of equal size arrive at about the same
+        // time, and waking up a thread takes longer than that.
         for _ in 0..SPINS {
             if self.round.load(Ordering::Acquire) != round {
                 break;

@@ -29,7 +29,7 @@ enum HostEvent {
     /// A timer of host `a` expires.
     Wake { host: u32 },
     /// Packet `b` reaches the transport of host `a`.
-    Seen { host: u32, packet: u32 },
+    Delivered { host: u32, packet: u32 },
     /// Flow `b` starts.
     Start { flow: u32 },
     /// Failure `b` of the schedule happens.
@@ -45,7 +45,7 @@ impl HostEvent {
         let (kind, a, b) = match self {
             Self::Card { host } => (0, host, 0),
             Self::Wake { host } => (1, host, 0),
-            Self::Seen { host, packet } => (2, host, packet),
+            Self::Delivered { host, packet } => (2, host, packet),
             Self::Start { flow } => (3, 0, flow),
             Self::Fail { index } => (4, 0, index),
             Self::Sample { windows } => (5, 0, windows as u32),
@@ -62,14 +62,14 @@ impl HostEvent {
             Self::Sample { windows } => Turn::first(u32::MAX - windows as u32),
             Self::Activate { trigger } => Turn::early(0, trigger),
             Self::Start { flow } => Turn::early(1, flow),
-            Self::Seen { host, .. } => Turn::at_host(1, host),
+            Self::Delivered { host, .. } => Turn::at_host(1, host),
             Self::Wake { host } => Turn::at_host(2, host),
             Self::Card { host } => Turn::at_host(3, host),
         }
     }
 
     /// Schedules the event at `at`.
-    fn come(self, network: &mut Network, at: Picos) {
+    fn schedule(self, network: &mut Network, at: Picos) {
         network.call(at, self.pack(), self.turn());
     }
 
@@ -78,7 +78,7 @@ impl HostEvent {
         match packed >> 56 {
             0 => Self::Card { host: a },
             1 => Self::Wake { host: a },
-            2 => Self::Seen { host: a, packet: b },
+            2 => Self::Delivered { host: a, packet: b },
             3 => Self::Start { flow: b },
             4 => Self::Fail { index: b },
             6 => Self::Activate { trigger: b },
@@ -191,12 +191,12 @@ pub(super) struct PendingComputations {
 
 impl PendingComputations {
     /// Schedules the flows and triggers that a trigger starts.
-    fn follow(&mut self, network: &mut Network, fired: FiredTrigger<'_>) {
+    fn schedule_started(&mut self, network: &mut Network, fired: FiredTrigger<'_>) {
         for &flow in fired.flows {
-            HostEvent::Start { flow }.come(network, fired.at);
+            HostEvent::Start { flow }.schedule(network, fired.at);
         }
         for &trigger in fired.triggers {
-            HostEvent::Activate { trigger }.come(network, fired.at);
+            HostEvent::Activate { trigger }.schedule(network, fired.at);
         }
         self.pending += fired.triggers.len();
         self.ended = self.ended.max(fired.at);
@@ -263,7 +263,7 @@ impl Part {
         let home = workload.homes();
         for trigger in workload.begins().filter(|&at| hosts.contains(&home[at as usize].start)) {
             let fired = self.ends.flows.begin(trigger);
-            self.computed.follow(&mut self.network, fired);
+            self.computed.schedule_started(&mut self.network, fired);
         }
         for (windows, every) in [(false, config.observe.queues), (true, config.observe.windows)] {
             if every.is_some() {
@@ -273,7 +273,7 @@ impl Part {
     }
 
     fn call(&mut self, at: Picos, what: HostEvent) {
-        what.come(&mut self.network, at);
+        what.schedule(&mut self.network, at);
     }
 
     /// Processes all events up to and including `until`.
@@ -281,7 +281,7 @@ impl Part {
         while let Some(step) = self.network.step(until, &mut self.ends) {
             match step {
                 Step::Arrived { host, packet } => self.arrived(host, packet),
-                Step::Called(what) => self.happen(HostEvent::unpack(what)),
+                Step::Called(what) => self.handle(HostEvent::unpack(what)),
                 Step::Resumed { host } => self.resume(host),
             }
         }
@@ -310,19 +310,23 @@ impl Part {
     pub(super) fn take(&mut self, Parcel { what, packet }: Parcel) {
         match packet {
             Some(CarriedPacket { header, source, options, rest }) => {
-                let packet =
-                    Border(&mut self.network).come(&what, header, source, options.as_deref());
+                let packet = Border(&mut self.network).accept_packet(
+                    &what,
+                    header,
+                    source,
+                    options.as_deref(),
+                );
                 self.ends.bodies.put_whole(packet, rest);
             }
             None => Border(&mut self.network).apply_pause(&what),
         }
     }
 
-    fn happen(&mut self, what: HostEvent) {
+    fn handle(&mut self, what: HostEvent) {
         match what {
             HostEvent::Card { host } => self.card(host),
             HostEvent::Wake { host } => self.wake(host),
-            HostEvent::Seen { host, packet } => self.seen(host, packet),
+            HostEvent::Delivered { host, packet } => self.deliver(host, packet),
             HostEvent::Start { flow } => self.start(flow),
             HostEvent::Fail { index } => {
                 let failure = self.failures[index as usize];
@@ -339,7 +343,7 @@ impl Part {
 
     fn activate(&mut self, trigger: u32) {
         if let Some(fired) = self.ends.flows.activate(trigger, self.network.now()) {
-            self.computed.follow(&mut self.network, fired);
+            self.computed.schedule_started(&mut self.network, fired);
         }
     }
 
@@ -358,7 +362,7 @@ impl Part {
 
     fn arrived(&mut self, host: u32, packet: u32) {
         if self.delay == Picos::ZERO && self.jitter == Picos::ZERO && self.intake.is_none() {
-            return self.seen(host, packet);
+            return self.deliver(host, packet);
         }
         let taken_in = match self.intake {
             Some(intake) => match self.queue(host, packet, intake) {
@@ -372,9 +376,9 @@ impl Part {
         let mut rng = self.chance.at(now, host.into());
         let extra = if self.jitter == Picos::ZERO { 0 } else { rng.next_u64() % self.jitter.0 };
         let entry = &mut self.ends.hosts[host];
-        entry.seen_at = entry.seen_at.max(taken_in + self.delay + Picos(extra));
-        let at = entry.seen_at;
-        self.call(at, HostEvent::Seen { host, packet });
+        entry.delivered_at = entry.delivered_at.max(taken_in + self.delay + Picos(extra));
+        let at = entry.delivered_at;
+        self.call(at, HostEvent::Delivered { host, packet });
     }
 
     /// Queues a packet in the receive buffer of `host`. Returns the time at which the host has
@@ -406,7 +410,7 @@ impl Part {
         self.set_timer(host);
     }
 
-    fn seen(&mut self, host: u32, packet: u32) {
+    fn deliver(&mut self, host: u32, packet: u32) {
         let now = self.network.now();
         let (&header, source) = self.network.take(packet);
         let Hosts { hosts, bodies, flows, .. } = &mut self.ends;
@@ -416,7 +420,7 @@ impl Part {
             flows.marked(body);
         }
         if self.timed {
-            flows.took(body, bodies.sent(packet), now);
+            flows.record_flight_time(body, bodies.sent(packet), now);
         }
         let options = self.network.options(packet);
         if let (Some(options), Body::Rates) = (options, body) {
@@ -424,7 +428,7 @@ impl Part {
                 let entry = &mut hosts[host];
                 entry.rated(now, (source, &rates), &mut flows.running, &mut self.news);
             }
-            return self.attend(host);
+            return self.collect_output(host);
         }
         let mut hops = Hops::default();
         let telemetry = match options {
@@ -437,11 +441,11 @@ impl Part {
         };
         let entry = &mut hosts[host];
         if let Some(intake) = self.intake {
-            entry.tell_overflow(now, intake.buffer);
+            entry.report_overflow(now, intake.buffer);
         }
         let (carried, running) = ((body, telemetry), &mut flows.running);
         entry.receive(now, source, &header, carried, running, &mut self.news);
-        self.attend(host);
+        self.collect_output(host);
     }
 
     fn wake(&mut self, host: u32) {
@@ -453,7 +457,7 @@ impl Part {
         }
         entry.wake_at = Picos::NEVER;
         entry.handle_timeout(now, &mut self.ends.flows.running, &mut self.news);
-        self.attend(host);
+        self.collect_output(host);
     }
 
     fn start(&mut self, flow: u32) {
@@ -472,16 +476,16 @@ impl Part {
         let entry = &mut hosts[host];
         entry.start(now, flow, connection, running, &mut self.news);
         activated.into_iter().for_each(|trigger| self.activate(trigger));
-        self.attend(host);
+        self.collect_output(host);
     }
 
     /// Handles the results of an event at the transport of `host`: reports of flows, packets to
     /// send, and timers.
-    fn attend(&mut self, host: u32) {
+    fn collect_output(&mut self, host: u32) {
         let entry = &mut self.ends.hosts[host];
-        entry.attend(self.network.now(), &mut self.ends.flows.running, &mut self.news);
+        entry.collect_output(self.network.now(), &mut self.ends.flows.running, &mut self.news);
         if !self.news.is_empty() {
-            self.tell();
+            self.handle_news();
         }
         self.send(host);
         self.set_timer(host);
@@ -499,7 +503,7 @@ impl Part {
         }
     }
 
-    fn tell(&mut self) {
+    fn handle_news(&mut self) {
         let mut news = std::mem::take(&mut self.news);
         let now = self.network.now();
         for news in news.drain(..) {

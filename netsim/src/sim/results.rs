@@ -126,11 +126,11 @@ pub struct Totals {
     /// Pause frames sent.
     pub pauses: u64,
     /// Sums of the in-band telemetry in received packets.
-    pub seen: TelemetryTotals,
+    pub telemetry: TelemetryTotals,
     /// Counters of switch features, named by [`Results::counter_names`].
     pub features: FeatureCounters,
-    /// Number of packet options that switches ignored because they made no sense, such as stale
-    /// epochs of 1RC.
+    /// Number of packet options that switches ignored because their content was invalid, such as
+    /// stale epochs of 1RC.
     pub ignored: u64,
     /// Simulated time at the end.
     pub end: Picos,

@@ -80,7 +80,7 @@ struct Rx {
     /// Packets since the last acknowledgement.
     unacked: u32,
     /// True if a NAK was already sent for the current gap.
-    complained: bool,
+    nak_sent: bool,
     state: RxFlow,
 }
 
@@ -133,8 +133,8 @@ impl Roce {
         *self.rx_of.entry((connection, qp)).or_insert_with(|| {
             let place = self.rx.len() as u32;
             let state = RxFlow::new(place);
-            let (expected, unacked, complained) = (0, 0, false);
-            self.rx.push(Rx { source, connection, qp, expected, unacked, complained, state });
+            let (expected, unacked, nak_sent) = (0, 0, false);
+            self.rx.push(Rx { source, connection, qp, expected, unacked, nak_sent, state });
             place
         })
     }
@@ -173,7 +173,7 @@ impl Roce {
         let mut answer = None;
         if packet.psn == rx.expected {
             rx.expected += 1;
-            rx.complained = false;
+            rx.nak_sent = false;
             rx.unacked += 1;
             work.arrived(packet.flow, packet.payload);
             if last || rx.unacked >= self.parameters.ack_packets {
@@ -181,8 +181,8 @@ impl Roce {
             }
         } else if duplicate {
             answer = Some(RoceKind::Ack);
-        } else if !rx.complained {
-            rx.complained = true;
+        } else if !rx.nak_sent {
+            rx.nak_sent = true;
             answer = Some(RoceKind::Nak);
         }
         if let Some(kind) = answer {
@@ -203,7 +203,7 @@ impl Roce {
             return;
         }
         if qp.is_done() {
-            qp.rest(work.now.time(), self.parameters.keep);
+            qp.notify_idle(work.now.time(), self.parameters.keep);
             self.open.retain(|&other| other != place);
         } else {
             work.outbox.activate(place, &mut qp.lane);
@@ -292,7 +292,7 @@ impl Adapter for Roce {
         }
     }
 
-    fn attend(&mut self, work: &mut Work<'_>) {
+    fn collect_output(&mut self, work: &mut Work<'_>) {
         while let Some(action) = self.receiver.poll(work.now.time()) {
             if let ReceiverAction::Notify { flow } = action
                 && let Some(rx) = self.rx.get(flow as usize)

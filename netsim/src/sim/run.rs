@@ -191,7 +191,7 @@ impl Simulation {
         totals.control_dropped = network.control.total();
         totals.last_loss = network.last_loss;
         totals.pauses = network.pauses;
-        totals.seen = network.seen;
+        totals.telemetry = network.telemetry;
         totals.ignored = network.ignored;
         totals.features = network.features;
         totals.peak_bytes = super::memory::peak_bytes();

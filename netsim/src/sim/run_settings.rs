@@ -17,14 +17,14 @@ pub struct RunSettings {
 
 impl RunSettings {
     pub(super) fn of(config: &SimConfig, setup: &Setup) -> Self {
-        let mut told = Self::default();
-        told.settings.set("seed", config.seed);
-        told.settings.set("observe.until_us", config.until.as_micros());
-        told.settings.set_table("network", &config.network);
-        told.settings.set("network.trimming", config.network.trims());
-        told.transport(config, setup);
-        told.derived(config, setup);
-        told
+        let mut all = Self::default();
+        all.settings.set("seed", config.seed);
+        all.settings.set("observe.until_us", config.until.as_micros());
+        all.settings.set_table("network", &config.network);
+        all.settings.set("network.trimming", config.network.trims());
+        all.transport(config, setup);
+        all.derived(config, setup);
+        all
     }
 
     fn transport(&mut self, config: &SimConfig, setup: &Setup) {

@@ -75,10 +75,10 @@ fn essence(mut results: Results) -> Results {
 fn conserved(results: &Results) {
     let totals = &results.totals;
     let sent = totals.packets + totals.retransmitted;
-    let seen = totals.delivered + totals.dropped + totals.trimmed;
+    let accounted = totals.delivered + totals.dropped + totals.trimmed;
     // A trimmed packet may be dropped later, and the last copies may still be in flight.
-    assert!(seen <= sent + totals.control_dropped, "{totals:?}");
-    assert!(sent <= seen + totals.under_way, "{totals:?}");
+    assert!(accounted <= sent + totals.control_dropped, "{totals:?}");
+    assert!(sent <= accounted + totals.under_way, "{totals:?}");
 }
 
 #[test]
@@ -508,16 +508,16 @@ fn telemetry_says_what_packets_met() {
     let load = incast(16, 200_000);
     let mut config = leaf_spine(2);
     let without = run(&config, &load);
-    assert_eq!(without.totals.seen.packets, 0);
+    assert_eq!(without.totals.telemetry.packets, 0);
     config.network.telemetry = true;
     let with = run(&config, &load);
     // Telemetry that no algorithm reads changes nothing.
     assert_eq!((&with.flows, with.totals.events), (&without.flows, without.totals.events));
-    let seen = with.totals.seen;
-    let hops = seen.records as f64 / seen.packets as f64;
+    let telemetry = with.totals.telemetry;
+    let hops = telemetry.records as f64 / telemetry.packets as f64;
     // Three of fifteen senders are connected to the receiver's leaf.
-    assert!(seen.packets > 0 && (2.4..2.8).contains(&hops), "{seen:?}");
-    assert!(u64::from(seen.longest) > 100_000, "{seen:?}");
+    assert!(telemetry.packets > 0 && (2.4..2.8).contains(&hops), "{telemetry:?}");
+    assert!(u64::from(telemetry.longest) > 100_000, "{telemetry:?}");
 }
 
 /// Checks that the telemetry of switches comes back to the sender: HPCC keeps queues short. A
@@ -641,8 +641,8 @@ fn a_list_of_senders_shortens_the_queue_of_an_incast() {
         assert_eq!(results.end, End::Done);
         results.ports.iter().map(|port| port.max_queue).max().expect("ports")
     };
-    let (told, untold) = (longest("dart", Some(US * 100)), longest("dart", None));
-    assert!(told as f64 <= 0.6 * untold as f64, "{told} {untold}");
+    let (with_lists, without_lists) = (longest("dart", Some(US * 100)), longest("dart", None));
+    assert!(with_lists as f64 <= 0.6 * without_lists as f64, "{with_lists} {without_lists}");
     let mut config = star(3);
     squall(&mut config).look_ahead = Some(US);
     let error =

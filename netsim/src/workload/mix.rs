@@ -16,7 +16,7 @@ const SHORT: [u64; 3] = [2 << 10, 4 << 10, 8 << 10];
 pub struct Mix {
     /// Share of the line rate that the hosts send, on average.
     pub load: f64,
-    /// Flows start for so long, microseconds.
+    /// Time during which flows start, microseconds.
     pub duration_us: u64,
     /// Share of the load that short flows have (default 0.4).
     #[serde(default = "short_share")]

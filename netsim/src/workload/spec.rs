@@ -86,7 +86,7 @@ pub enum Pattern {
         /// Permutations at the same time (default 1).
         #[serde(default = "one")]
         parallel: u32,
-        /// Length of the first flow instead.
+        /// Length of the first flow, if it differs from the others.
         larger: Option<Bytes>,
         /// `hosts`, `racks` or `pods`: the ends of a flow are in different ones (default `hosts`).
         #[serde(default)]
@@ -98,7 +98,7 @@ pub enum Pattern {
         senders: u32,
         /// Length of a flow.
         bytes: Bytes,
-        /// Length of the first flow instead.
+        /// Length of the first flow, if it differs from the others.
         larger: Option<Bytes>,
     },
     /// One host sends to several others; further hosts send to the first of them, too. What the first host cannot send
@@ -106,7 +106,7 @@ pub enum Pattern {
     OutcastIncast {
         /// Flows that share the source.
         outcast: u32,
-        /// Flows that share the destination, the one of the shared source included.
+        /// Flows that share the destination, including the one from the shared source.
         incast: u32,
         /// Length of a flow.
         bytes: Bytes,
@@ -136,22 +136,24 @@ pub enum Pattern {
         sizes: Distribution,
         /// Share of the line rate that the hosts send, on average.
         load: f64,
-        /// Flows start for so long, microseconds.
+        /// Time during which flows start, microseconds.
         duration_us: u64,
         /// Flows longer than this are an attack: they are divided into connections of `bdp` bytes, one every `rtt_us`.
         split: Option<Bytes>,
         /// Bytes of a connection of such a flow, a bandwidth-delay product.
         bdp: Option<Bytes>,
-        /// From the start of one of those to that of the next, microseconds; 0 for all at once.
+        /// Time between the starts of consecutive connections of such a flow, microseconds; 0 for
+        /// all at once.
         rtt_us: Option<f64>,
     },
     /// The mix of the Dart paper: long flows between random hosts, and short ones in incasts.
     IncastMix(Mix),
-    /// The first rank sends over several connections at a time, at the cost of the ranks behind it.
+    /// The first rank sends over several connections at a time, at the expense of the ranks after
+    /// it.
     Parallel {
         /// Connections of the attacker; one is no attack.
         qps: u32,
-        /// Bytes of the attacker in all.
+        /// Total bytes of the attacker.
         bytes: Bytes,
         /// Hosts that send one flow each besides the attacker (default 1).
         #[serde(default = "one")]
@@ -162,13 +164,14 @@ pub enum Pattern {
         #[serde(default = "one")]
         receivers: u32,
     },
-    /// The first rank begins a new connection every round trip, at the cost of the ranks behind it.
+    /// The first rank begins a new connection every round trip, at the expense of the ranks after
+    /// it.
     Staggered {
-        /// Bytes of the attacker in all.
+        /// Total bytes of the attacker.
         bytes: Bytes,
         /// Bytes of a connection of the attacker, a bandwidth-delay product.
         bdp: Bytes,
-        /// From the start of a connection to that of the next, microseconds; 0 for all at once.
+        /// Time between the starts of consecutive connections, microseconds; 0 for all at once.
         rtt_us: f64,
         /// Hosts that send one flow each besides the attacker (default 1).
         #[serde(default = "one")]
@@ -181,11 +184,11 @@ pub enum Pattern {
     },
     /// Every rank sends over rings of all ranks, a ring for each connection.
     ShuffledOverlay {
-        /// Bytes of a rank in all.
+        /// Total bytes of a rank.
         bytes: Bytes,
         /// Bytes of a connection, a bandwidth-delay product (default: the connections use all rings at once).
         bdp: Option<Bytes>,
-        /// From the start of a connection to that of the next, microseconds; 0 for all at once.
+        /// Time between the starts of consecutive connections, microseconds; 0 for all at once.
         rtt_us: Option<f64>,
     },
 }
@@ -340,11 +343,11 @@ pub struct JobOptions {
     pub random: bool,
     /// Start of the workload, microseconds.
     pub start_us: u64,
-    /// Flows that start by the clock start up to so many nanoseconds later, at random.
+    /// Largest random delay of flows that start by the clock, nanoseconds.
     pub jitter_ns: u64,
-    /// Flows that start by the clock start in turn, so many microseconds apart, instead of at once.
+    /// Time between the starts of flows that start by the clock, microseconds (default all at once).
     pub stagger_us: Option<u64>,
-    /// Flows that start at a time, with `stagger_us` (default 1).
+    /// Number of flows that start together, with `stagger_us` (default 1).
     pub together: Option<u32>,
 }
 

@@ -198,7 +198,7 @@ pub fn parse(text: &[u8], path: &Path, hosts: u32) -> Result<Workload, TraceErro
             waits.push((row.line, place, before));
         }
     }
-    tie(&mut workload, &waits).map_err(|(line, what)| fault(line, what))?;
+    add_triggers(&mut workload, &waits).map_err(|(line, what)| fault(line, what))?;
     workload.check().map_err(|error| {
         let line = match &error {
             WorkloadError::NeverStarts { first, .. } => index.get(first).map(|&at| rows[at].line),
@@ -211,7 +211,10 @@ pub fn parse(text: &[u8], path: &Path, hosts: u32) -> Result<Workload, TraceErro
 
 /// Turns the `after` lists into triggers. A message can activate two triggers, so messages that
 /// share a predecessor have to wait for at most two different sets.
-fn tie(workload: &mut Workload, waits: &[(u64, usize, Vec<usize>)]) -> Result<(), (u64, String)> {
+fn add_triggers(
+    workload: &mut Workload,
+    waits: &[(u64, usize, Vec<usize>)],
+) -> Result<(), (u64, String)> {
     let mut sets: HashMap<&[usize], u32> = HashMap::new();
     for (line, place, before) in waits {
         let trigger = match sets.get(before.as_slice()) {

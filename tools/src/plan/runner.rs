@@ -311,8 +311,8 @@ fn keep(results: &Results, facts: &Facts) -> Run {
     let flows = results
         .flows
         .iter()
-        .zip(&facts.alone)
-        .map(|(flow, alone)| FlowResult {
+        .zip(&facts.time_alone)
+        .map(|(flow, time_alone)| FlowResult {
             id: flow.id,
             src: flow.src,
             dst: flow.dst,
@@ -325,7 +325,7 @@ fn keep(results: &Results, facts: &Facts) -> Run {
             marked: flow.marked,
             slowest_us: flow.slowest.map(Picos::as_micros),
             features: counted(&results.flow_counter_names, flow.features.as_ref()),
-            alone_us: alone.map(Picos::as_micros),
+            alone_us: time_alone.map(Picos::as_micros),
             reason: flow.unfinished.map(|reason| reason.to_string()),
             job: flow.job,
         })
@@ -358,9 +358,9 @@ fn keep(results: &Results, facts: &Facts) -> Run {
             marked: totals.marked,
             last_loss_us: totals.last_loss.as_micros(),
             pauses: totals.pauses,
-            hops: mean(totals.seen.records, totals.seen.packets),
-            seen_queue: mean(totals.seen.queued, totals.seen.records),
-            seen_longest: (totals.seen.records > 0).then_some(totals.seen.longest.into()),
+            hops: mean(totals.telemetry.records, totals.telemetry.packets),
+            seen_queue: mean(totals.telemetry.queued, totals.telemetry.records),
+            seen_longest: (totals.telemetry.records > 0).then_some(totals.telemetry.longest.into()),
             ..NetworkFacts::default()
         },
         features: counted(&results.counter_names, Some(&totals.features)),

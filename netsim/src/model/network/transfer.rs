@@ -66,7 +66,7 @@ impl Border<'_> {
     }
 
     /// Accepts a packet that another part handed over. Returns its number in this part.
-    pub fn come(
+    pub fn accept_packet(
         &mut self,
         what: &Transfer,
         header: PacketHeader,

@@ -115,7 +115,7 @@ impl Qp {
     }
 
     /// Notifies congestion control that the queue pair is closed or, with `keep`, idle.
-    pub(super) fn rest(&mut self, now: Time, keep: bool) {
+    pub(super) fn notify_idle(&mut self, now: Time, keep: bool) {
         self.cc.on_event(now, if keep { FlowEvent::Idle } else { FlowEvent::Closed });
     }
 

@@ -49,7 +49,7 @@ pub(super) fn run(operations: &[Operation]) -> Result<MatchedOperations, Fault> 
             }
         }
     }
-    run.complain()?;
+    run.report_remaining()?;
     Ok(run.matched)
 }
 
@@ -152,7 +152,7 @@ impl<'a> Run<'a> {
     }
 
     /// Returns an error for operations that are left when no event is left.
-    fn complain(&self) -> Result<(), Fault> {
+    fn report_remaining(&self) -> Result<(), Fault> {
         let line = |place: u32| self.operations[place as usize].line;
         let posted = self.posted.values().flatten().min();
         if let Some(&receive) = posted {

@@ -127,7 +127,7 @@ impl GoalSchedule {
                 "{ranks} ranks, expected as many hosts or more; the network has {hosts}"
             ));
         }
-        let workload = Woven::new(self, hosts).workload;
+        let workload = ScheduleBuilder::new(self, hosts).workload;
         if workload.flows.is_empty() {
             return fault("no message between ranks in it".to_owned());
         }
@@ -135,15 +135,15 @@ impl GoalSchedule {
     }
 }
 
-/// A workload that is being built. It has two triggers for each operation: one begins it, and the
-/// other fires when it has ended.
-struct Woven {
+/// A workload that is being built from a schedule. It has two triggers for each operation: one
+/// begins it, and the other fires when it has ended.
+struct ScheduleBuilder {
     workload: Workload,
     /// Numbers of the processors of ranks.
     processors: HashMap<(u32, u32), u32>,
 }
 
-impl Woven {
+impl ScheduleBuilder {
     fn new(schedule: &GoalSchedule, hosts: u32) -> Self {
         let workload = Workload { hosts, ..Workload::default() };
         let mut woven = Self { workload, processors: HashMap::new() };

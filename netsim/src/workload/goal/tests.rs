@@ -202,12 +202,12 @@ fn mistakes_are_named_by_line() {
             "x.goal:3: its message is never sent: what line 8 waits for does not end before this receive does",
         ),
     ] {
-        let said = fault(&text);
-        assert!(said.contains(expected), "{text}\n{said}\nexpected {expected}");
+        let message = fault(&text);
+        assert!(message.contains(expected), "{text}\n{message}\nexpected {expected}");
     }
     let few = parse("x.goal", "num_ranks 9\nrank 0 { send 8b to 1 }\nrank 1 { recv 8b from 0 }");
-    let said = few.expect("fits").workload(4).expect_err("too few").to_string();
-    assert_eq!(said, "x.goal:1: 9 ranks, expected as many hosts or more; the network has 4");
+    let message = few.expect("fits").workload(4).expect_err("too few").to_string();
+    assert_eq!(message, "x.goal:1: 9 ranks, expected as many hosts or more; the network has 4");
     // Ranks that do nothing need no memory.
     let many = parse("x.goal", "num_ranks 4294967295\nrank 4294967294 { calc 1 }").expect("fits");
     assert!(many.workload(4).expect_err("too few").to_string().contains("4294967295 ranks"));

@@ -37,13 +37,13 @@ pub(super) fn parse(text: &str) -> Result<ParsedSchedule, Fault> {
     }
     let ranks: u32 = words.number("a number of ranks")?;
     let mut parser = Parser { words, ranks, operations: Vec::new() };
-    let mut seen: HashMap<u32, usize> = HashMap::new();
+    let mut first_lines: HashMap<u32, usize> = HashMap::new();
     while let Some(word) = parser.words.next()? {
         if word.text != "rank" {
             return Err((word.line, format!("`{}`, expected `rank R {{`", word.text)));
         }
         let rank = parser.rank("of a schedule")?;
-        if let Some(first) = seen.insert(rank, word.line) {
+        if let Some(first) = first_lines.insert(rank, word.line) {
             return Err((
                 word.line,
                 format!("rank {rank} again, after line {first}; expected once"),
@@ -130,11 +130,11 @@ impl<'a> Words<'a> {
     /// Skips the next word if it is `wanted`, and returns whether it was.
     fn take(&mut self, wanted: &str) -> Result<bool, Fault> {
         let mut ahead = *self;
-        let taken = ahead.next()?.is_some_and(|word| word.text == wanted);
-        if taken {
+        let matches = ahead.next()?.is_some_and(|word| word.text == wanted);
+        if matches {
             *self = ahead;
         }
-        Ok(taken)
+        Ok(matches)
     }
 }
 
