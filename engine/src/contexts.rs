@@ -5,9 +5,9 @@
 use core::net::{IpAddr, SocketAddr};
 use std::collections::VecDeque;
 
-use crate::api::PeerId;
 use crate::base::Time;
 use crate::channel::{ChannelId, ShmId};
+use crate::operation::PeerId;
 use crate::ops::Part;
 use crate::reliability::{PdcId, Pdcs};
 use crate::slab::Key;

@@ -16,11 +16,8 @@ pub use packets::PacketMarks;
 pub use shm::{ShmCloseReason, ShmInterface, VerifiedPeer};
 pub use shutdown::Shutdown;
 
-use crate::api::{
-    Completion, DestinationError, MatchSpace, Notice, OpError, Operation, Patience, PeerId, RecvOp,
-    SubmitError,
-};
 use crate::base::{Batch, Datagram, Instance, RegionId, SecretRng, Time};
+use crate::completion::{Completion, Notice, OpError, Patience};
 use crate::config::Config;
 use crate::contexts::Contexts;
 use crate::counters::Counters;
@@ -28,9 +25,10 @@ use crate::handshake::{Handshakes, SilentPeer, UnknownReply};
 use crate::inbox::{Inbox, SendRequest};
 use crate::liveness::Liveness;
 use crate::memory::Memory;
+use crate::operation::{MatchSpace, Operation, PeerId, RecvOp, SubmitError};
 use crate::ops::{Part, TxOp};
 use crate::outbound::{Answer, Outbound, emit_control, prepend_bytes, push_control, push_echo};
-use crate::peers::Peers;
+use crate::peers::{DestinationError, Peers};
 use crate::reliability::{self, Contact, Event, FlowRecord, PdcInfo, Pdcs, PeerKey, TARDY};
 use crate::report::Report;
 use crate::shm::{RecordOutput, ShmChannels};

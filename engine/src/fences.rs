@@ -8,8 +8,8 @@
 use core::ops::BitOr;
 use std::collections::VecDeque;
 
-use crate::api::PeerId;
 use crate::channel::ChannelId;
+use crate::operation::PeerId;
 use crate::slab::Key;
 
 /// The kinds of access that an operation makes, for ordering. It is a set, since a fetching atomic

@@ -17,9 +17,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use siphasher::sip::SipHasher24;
 
-use crate::api::{OpError, PeerId};
 use crate::base::{Instance, Purpose, SecretRng, Span, Time, entropy_count};
+use crate::completion::OpError;
 use crate::config::Config;
+use crate::operation::PeerId;
 use crate::peers::{PeerState, Peers};
 use crate::wire::{Handshake, Reason, Stage, WIRE_VERSION};
 use proofs::Transcript;

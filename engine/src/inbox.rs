@@ -13,13 +13,13 @@ mod streams;
 mod unreported_losses;
 mod whole;
 
-use crate::api::PeerId;
 use crate::base::{Span, Time};
 use crate::channel::ChannelId;
 use crate::config::Config;
 use crate::holdings::Holdings;
 use crate::matching::{Posted, Unexpected};
 use crate::messages::{Message, MessageBuffer, Pull};
+use crate::operation::PeerId;
 use crate::peers::Peers;
 use crate::shm::Room;
 use budget::Budget;

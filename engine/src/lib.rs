@@ -24,9 +24,9 @@
 //! through [`Memory`]. The engine has no thread, lock, clock, socket or log.
 #![forbid(unsafe_code)]
 
-mod api;
 mod atomics;
 mod channel;
+mod completion;
 mod config;
 mod contexts;
 mod counters;
@@ -39,6 +39,7 @@ mod liveness;
 mod matching;
 mod memory;
 mod messages;
+mod operation;
 mod ops;
 mod order;
 mod outbound;
@@ -56,13 +57,9 @@ mod unmatched_packets;
 use squall_reliability as reliability;
 use squall_reliability::{base, wire};
 
-pub use api::{
-    Action, Atomic, Completion, DestinationError, Level, MatchSpace, Notice, OpError, OpKind,
-    Operation, Options, Patience, PeerId, RecvMode, RecvOp, RemoteIov, RemoteSeg, SubmitError,
-    Visibility,
-};
 pub use atomics::{atomic_combine, atomic_has_comparands, atomic_size, max_atomic_count};
 pub use channel::ShmId;
+pub use completion::{Completion, Notice, OpError, OpKind, Patience};
 pub use config::Config;
 pub use counters::Counters;
 pub use engine::{
@@ -71,7 +68,11 @@ pub use engine::{
 pub use fences::{OperationClasses, Order};
 pub use holdings::Holdings;
 pub use memory::{Access, Buf, KeyError, Memory};
-pub use peers::{PeerState, Peers};
+pub use operation::{
+    Action, Atomic, Level, MatchSpace, Operation, Options, PeerId, RecvMode, RecvOp, RemoteIov,
+    RemoteSeg, SubmitError, Visibility,
+};
+pub use peers::{DestinationError, PeerState, Peers};
 pub use reliability::{
     Config as TransportConfig, Conflict as TransportConflict, Counters as TransportCounters,
     FlowRecord, LossDetection, NOMINAL_OVERHEAD, NackCounts, PathRecord, PdcInfo, PeerKey,

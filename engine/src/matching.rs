@@ -14,7 +14,7 @@ mod unexpected;
 pub(crate) use posted::{CancelOutcome, MultiRecvState, Posted, PostedRecv};
 pub(crate) use unexpected::{Unexpected, UnexpectedMessage};
 
-use crate::api::{MatchSpace, PeerId};
+use crate::operation::{MatchSpace, PeerId};
 
 /// Largest number of ignore masks that get an index of their own.
 const MAX_MASKS: usize = 6;

@@ -1,11 +1,12 @@
 //! Inbound two-sided messages that are not finished: arriving, early, unexpected, claimed or being
 //! read by rendezvous.
 
-use crate::api::{Completion, OpError, OpKind, PeerId, Visibility};
 use crate::base::{RegionId, Time};
 use crate::channel::ChannelId;
+use crate::completion::{Completion, OpError, OpKind};
 use crate::matching::Envelope;
 use crate::memory::{Buf, Memory, Payload};
+use crate::operation::{PeerId, Visibility};
 
 /// The destination of the bytes of a message.
 #[derive(Debug)]

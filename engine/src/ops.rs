@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 
-use crate::api::{Completion, MatchSpace, OpError, OpKind, PeerId, RemoteSeg, Visibility};
 use crate::base::RegionId;
 use crate::channel::ChannelId;
+use crate::completion::{Completion, OpError, OpKind};
 use crate::fences::OperationClasses;
 use crate::memory::{Buf, Memory};
+use crate::operation::{MatchSpace, PeerId, RemoteSeg, Visibility};
 use crate::outbound::Fragments;
 use crate::slab::{Key, Slab};
 use crate::step::Step;

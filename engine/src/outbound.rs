@@ -17,14 +17,13 @@ mod transmit;
 
 use std::collections::VecDeque;
 
-use crate::api::{
-    Action, MatchSpace, OpError, OpKind, Operation, PeerId, RemoteIov, RemoteSeg, SubmitError,
-};
 use crate::base::{RegionId, SecretRng};
 use crate::channel::ChannelId;
+use crate::completion::{OpError, OpKind};
 use crate::fences::{FenceRequest, Fences, OperationClasses, Order};
 use crate::holdings::Holdings;
 use crate::memory::{Buf, Memory};
+use crate::operation::{Action, MatchSpace, Operation, PeerId, RemoteIov, RemoteSeg, SubmitError};
 use crate::ops::{
     OfferedPart, OpBytes, OpOwner, OpWork, Ops, ReadOwner, ReportTime, SesLabel, TxOp, UserOp,
 };
@@ -33,7 +32,6 @@ use crate::slab::Key;
 use crate::step::Step;
 use questions::QuestionQueue;
 
-pub(crate) use atomic::check_atomic;
 pub(crate) use ends::drop_untaken;
 pub(crate) use fragments::Fragments;
 pub(crate) use packet::emit_control;
@@ -51,9 +49,6 @@ pub(crate) const RESOURCE_MEMORY: u16 = 0;
 pub(crate) const RESOURCE_COLLECTIVE: u16 = 2;
 /// Resource index of buffers offered by rendezvous.
 pub(crate) const RESOURCE_RENDEZVOUS: u16 = 1;
-
-/// Longest message in bytes: `request_length` has 32 bits.
-pub(crate) const MAX_LEN: u64 = u32::MAX as u64;
 
 /// The end of the read of a rendezvous message.
 #[derive(Clone, Copy, Debug)]

@@ -3,13 +3,32 @@
 use core::net::{IpAddr, SocketAddr};
 use std::collections::{HashMap, HashSet};
 
-use crate::api::{DestinationError, PeerId};
 use crate::base::{Instance, Span, Time};
 use crate::config::Config;
+use crate::operation::PeerId;
 use crate::path_sizes::PathSizes;
 
 /// The time between two reports that a peer is silent.
 const REPEAT_SILENCE: Span = Span::secs(60);
+
+/// A socket error or ICMP error about a destination, as `net` reports it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DestinationError {
+    /// Error number of the failed send, or the one that the kernel derives from the ICMP message.
+    pub errno: i32,
+    /// The destination.
+    pub peer: SocketAddr,
+}
+
+impl DestinationError {
+    /// ECONNREFUSED on Linux: the host answers, but no socket is bound to the port.
+    const REFUSED: i32 = 111;
+
+    /// Returns whether the host reported that no socket is bound to the port.
+    pub(crate) const fn is_refusal(&self) -> bool {
+        self.errno == Self::REFUSED
+    }
+}
 
 /// The state of a peer.
 #[derive(Debug)]

@@ -13,7 +13,7 @@
 //! peer's message layer has the data, in the posted buffer or in its own memory.
 //! FI_DELIVERY_COMPLETE promises that (fi_endpoint(3)).
 
-use crate::api::{Level, SubmitError, Visibility};
+use crate::operation::{Level, SubmitError, Visibility};
 
 /// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

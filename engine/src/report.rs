@@ -3,8 +3,9 @@
 
 use std::collections::VecDeque;
 
-use crate::api::{Completion, MatchSpace, Notice, OpError, OpKind, PeerId, Visibility};
+use crate::completion::{Completion, Notice, OpError, OpKind};
 use crate::counters::Counters;
+use crate::operation::{MatchSpace, PeerId, Visibility};
 
 /// Largest number of notices kept until the user takes them. Later ones are dropped.
 const MAX_NOTICES: usize = 64;

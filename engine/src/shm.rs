@@ -50,10 +50,11 @@ pub(crate) mod record;
 
 use std::collections::VecDeque;
 
-use crate::api::{Completion, MatchSpace, OpError, OpKind, PeerId, Visibility};
 use crate::base::{Span, Time};
 use crate::channel::ShmId;
+use crate::completion::{Completion, OpError, OpKind};
 use crate::memory::Buf;
+use crate::operation::{MatchSpace, PeerId, Visibility};
 use crate::ops::{Part, ReportTime, SesLabel, UserOp};
 use crate::reliability::Wait;
 use crate::wire::Response;

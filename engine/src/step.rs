@@ -1,12 +1,12 @@
 //! The parts of an engine that other parts may use during a call.
 
-use crate::api::PeerId;
 use crate::base::Time;
 use crate::channel::ChannelId;
 use crate::config::Config;
 use crate::contexts::Contexts;
 use crate::handshake::Handshakes;
 use crate::liveness::Liveness;
+use crate::operation::PeerId;
 use crate::ops::Part;
 use crate::peers::Peers;
 use crate::reliability::{Pdcs, PeerKey};

@@ -3,11 +3,12 @@
 mod atomic;
 mod partial;
 
-use crate::api::{Completion, MatchSpace, OpKind, PeerId, Visibility};
 use crate::base::{RegionId, UserSlice};
 use crate::channel::ChannelId;
+use crate::completion::{Completion, OpKind};
 use crate::counters::Counters;
 use crate::memory::{Access, Buf, KeyError, Memory, Payload};
+use crate::operation::{MatchSpace, PeerId, Visibility};
 use crate::outbound::Answer;
 use crate::step::Step;
 use crate::wire::{ReturnCode, StdBody, StdRequest};

@@ -3,8 +3,8 @@
 use core::net::{IpAddr, SocketAddr};
 
 use super::Engine;
-use crate::api::Notice;
 use crate::base::Time;
+use crate::completion::Notice;
 use crate::contexts::Contexts;
 use crate::peers::Peers;
 use crate::reliability::PdcId;

@@ -3,12 +3,13 @@
 use core::net::SocketAddr;
 
 use super::{Engine, step};
-use crate::api::{OpError, PeerId};
 use crate::base::{Psn, Time, Train};
 use crate::channel::ChannelId;
+use crate::completion::OpError;
 use crate::config::Config;
 use crate::handshake::{HandshakeContext, HandshakeOutcome};
 use crate::memory::{KeyError, Memory, Payload};
+use crate::operation::PeerId;
 use crate::outbound::{PeerQuestion, RESOURCE_MEMORY, RESOURCE_RENDEZVOUS};
 use crate::packet_outcome::PacketOutcome;
 use crate::peers::{Initiator, PeerState};

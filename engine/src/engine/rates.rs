@@ -4,9 +4,9 @@
 
 use super::packets::PacketReceiver;
 use super::{Engine, step};
-use crate::api::PeerId;
 use crate::base::{Batch, Time};
 use crate::memory::Memory;
+use crate::operation::PeerId;
 use crate::outbound::push_rates;
 use crate::peers::Initiator;
 use crate::reliability::{PeerKey, rates_of};

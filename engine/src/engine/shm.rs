@@ -18,10 +18,11 @@ use core::net::SocketAddr;
 
 use super::packets::{PacketReceiver, is_addressed_to_us};
 use super::{Engine, step};
-use crate::api::{OpError, PeerId};
 use crate::base::{Instance, Time};
 use crate::channel::{ChannelId, ShmId};
+use crate::completion::OpError;
 use crate::memory::{Memory, Payload};
+use crate::operation::PeerId;
 use crate::outbound::{is_all_acknowledged, transmit_records};
 use crate::packet_outcome::PacketOutcome;
 use crate::reliability::PeerKey;

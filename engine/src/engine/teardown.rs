@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 
 use super::{Engine, step};
-use crate::api::{DestinationError, Notice, OpError, Patience, PeerId};
 use crate::base::{Span, Time};
 use crate::channel::{ChannelId, ShmId};
+use crate::completion::{Notice, OpError, Patience};
 use crate::contexts::Context;
 use crate::handshake::{LONG_SILENCE, REFUSED_PATIENCE};
 use crate::liveness::Liveness;
+use crate::operation::PeerId;
 use crate::outbound::report_lost_short;
-use crate::peers::Peers;
+use crate::peers::{DestinationError, Peers};
 use crate::reliability::{PdcFailure, PdcId, PeerKey};
 use crate::report::Losses;
 

@@ -12,11 +12,11 @@ use core::net::SocketAddr;
 
 use super::packets::{DeliveredPacket, PacketMarks, PacketReceiver, conclude_delivery};
 use super::{Engine, step};
-use crate::api::PeerId;
 use crate::base::{Psn, Time, Train, UserSlice};
 use crate::channel::ChannelId;
 use crate::inbox::RunMessage;
 use crate::memory::Memory;
+use crate::operation::PeerId;
 use crate::outbound::RunRead;
 use crate::packet_outcome::PacketOutcome;
 use crate::reliability::cc::Hops;

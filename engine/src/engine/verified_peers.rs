@@ -3,8 +3,8 @@
 use core::net::SocketAddr;
 
 use super::Engine;
-use crate::api::OpError;
 use crate::base::{Instance, Time};
+use crate::completion::OpError;
 use crate::reliability::PeerKey;
 
 impl Engine {

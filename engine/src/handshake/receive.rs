@@ -4,11 +4,12 @@ use core::net::SocketAddr;
 
 use super::Handshakes;
 use super::proofs::Transcript;
-use crate::api::{OpError, PeerId};
 use crate::base::{Instance, Purpose, Time};
+use crate::completion::OpError;
 use crate::config::Config;
 use crate::contexts::Contexts;
 use crate::counters::Counters;
+use crate::operation::PeerId;
 use crate::ops::Part;
 use crate::peers::{PeerInstance, Peers};
 use crate::reliability::{Pdcs, PeerKey};

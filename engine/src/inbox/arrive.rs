@@ -2,13 +2,13 @@
 
 use super::Inbox;
 use super::ends::complete_receive;
-use crate::api::{MatchSpace, PeerId};
 use crate::channel::ChannelId;
 use crate::matching::{Envelope, UnexpectedMessage};
 use crate::memory::{Memory, Payload};
 use crate::messages::{
     HeaderKind, Message, MessageBuffer, MessageExtent, MessageHeader, Offer, Pull, Target,
 };
+use crate::operation::{MatchSpace, PeerId};
 use crate::order::{IdState, MAX_AHEAD_OUTSIDE};
 use crate::outbound::RESOURCE_COLLECTIVE;
 use crate::packet_outcome::PacketOutcome;

@@ -47,10 +47,10 @@
 //! holds is not honest, and its channel ends.
 
 use super::arrive::MessagePart;
-use crate::api::PeerId;
 use crate::config::Config;
 use crate::holdings::Holdings;
 use crate::messages::{Charge, HeaderKind, Message, MessageBuffer, MessageHeader, Pull};
+use crate::operation::PeerId;
 use crate::peers::Peers;
 use crate::shm::record::MAX_SHORT;
 use crate::shm::{MAX_RING, Room};

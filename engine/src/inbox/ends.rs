@@ -3,11 +3,12 @@
 
 use super::recv::cancelled_completion;
 use super::{Inbox, SendRequest};
-use crate::api::{Completion, OpError, PeerId, RemoteSeg, Visibility};
 use crate::channel::ChannelId;
+use crate::completion::{Completion, OpError};
 use crate::matching::Posted;
 use crate::memory::Memory;
 use crate::messages::{Message, MessageBuffer, Pull};
+use crate::operation::{PeerId, RemoteSeg, Visibility};
 use crate::ops::{OpWork, ReadOwner, TxOp};
 use crate::outbound::PullEnd;
 use crate::slab::Key;

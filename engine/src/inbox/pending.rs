@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::{PeerId, SubmitError};
 use crate::base::Time;
 use crate::channel::ChannelId;
 use crate::messages::{Message, Pull};
+use crate::operation::{PeerId, SubmitError};
 use crate::slab::{Key, Slab};
 
 /// The unfinished messages of an endpoint.

@@ -1,11 +1,12 @@
 //! Receive calls: post, peek, claim, cancel.
 
 use super::Inbox;
-use crate::api::{Completion, OpError, OpKind, RecvMode, RecvOp, SubmitError};
 use crate::base::RegionId;
+use crate::completion::{Completion, OpError, OpKind};
 use crate::matching::{CancelOutcome, MatchRequest, MultiRecvState, PostedRecv};
 use crate::memory::Memory;
 use crate::messages::{MessageBuffer, Target};
+use crate::operation::{RecvMode, RecvOp, SubmitError};
 use crate::step::Step;
 
 impl Inbox {

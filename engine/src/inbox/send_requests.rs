@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::api::{PeerId, RemoteSeg};
 use crate::channel::ChannelId;
 use crate::messages::{Message, MessageBuffer, MessageHeader, Offer, Pull};
+use crate::operation::{PeerId, RemoteSeg};
 use crate::ops::{OpWork, ReadOwner, TxOp};
 use crate::slab::Key;
 

@@ -3,11 +3,12 @@
 
 use super::Inbox;
 use super::ends::complete_receive;
-use crate::api::{OpError, PeerId};
 use crate::channel::ChannelId;
+use crate::completion::OpError;
 use crate::matching::{Envelope, UnexpectedMessage};
 use crate::memory::{Memory, Payload};
 use crate::messages::{MessageExtent, MessageHeader, Pull};
+use crate::operation::PeerId;
 use crate::order::IdState;
 use crate::packet_outcome::PacketOutcome;
 use crate::shm::record::Short;

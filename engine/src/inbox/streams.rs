@@ -1,8 +1,8 @@
 //! The message stream of each context: the order of its messages, and those that wait for room.
 
-use crate::api::Notice;
 use crate::base::{Span, Time};
 use crate::channel::ChannelId;
+use crate::completion::Notice;
 use crate::messages::MessageHeader;
 use crate::order::{IdState, MessageOrder};
 use crate::packet_outcome::PacketOutcome;

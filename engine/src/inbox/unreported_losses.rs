@@ -3,8 +3,9 @@
 
 use super::Inbox;
 use super::recv::failed_completion;
-use crate::api::{Completion, OpError, PeerId};
+use crate::completion::{Completion, OpError};
 use crate::matching::PostedRecv;
+use crate::operation::PeerId;
 use crate::report::Losses;
 use crate::step::Step;
 

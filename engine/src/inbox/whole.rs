@@ -2,10 +2,10 @@
 
 use super::Inbox;
 use super::arrive::{confirm_of, data_of, envelope_of};
-use crate::api::PeerId;
 use crate::channel::ChannelId;
 use crate::memory::Memory;
 use crate::messages::{MessageExtent, MessageHeader, Pull};
+use crate::operation::PeerId;
 use crate::order::IdState;
 use crate::step::Step;
 use crate::wire::StdRequest;

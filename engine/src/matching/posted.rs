@@ -2,9 +2,9 @@
 
 use super::hash::{Map, Seeded};
 use super::{ANY, Envelope, Key, MAX_MASKS, MatchRequest};
-use crate::api::{PeerId, Visibility};
 use crate::memory::Buf;
 use crate::messages::Target;
+use crate::operation::{PeerId, Visibility};
 
 const NIL: u32 = u32::MAX;
 

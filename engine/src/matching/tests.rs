@@ -1,7 +1,7 @@
 use super::*;
-use crate::api::Visibility;
 use crate::base::Rng;
 use crate::memory::Buf;
+use crate::operation::Visibility;
 use crate::slab::Slab;
 
 fn recv(source: Option<u32>, tag: u64, ignore: u64, context: u64) -> PostedRecv {

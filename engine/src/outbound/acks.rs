@@ -3,10 +3,11 @@
 
 use super::packet::split_rendezvous_key;
 use super::{Answer, Outbound, questions};
-use crate::api::{OpError, OpKind, PeerId};
 use crate::base::RegionId;
 use crate::channel::ChannelId;
+use crate::completion::{OpError, OpKind};
 use crate::memory::{Buf, KeyError, Memory, Payload};
+use crate::operation::PeerId;
 use crate::ops::{OfferedPart, OpBytes, OpOwner, OpWork, Ops, Part, ReadOwner, ReportTime, TxOp};
 use crate::packet_outcome::PacketOutcome;
 use crate::slab::Key;

@@ -2,11 +2,12 @@
 //! remote range.
 
 use super::{OpDraft, Outbound, op_owner};
-use crate::api::{Atomic, MatchSpace, OpKind, Operation, SubmitError};
-use crate::atomics::{atomic_has_comparands, atomic_size, max_atomic_count};
+use crate::atomics::atomic_size;
 use crate::channel::ChannelId;
+use crate::completion::OpKind;
 use crate::fences::OperationClasses;
 use crate::memory::{Buf, Memory};
+use crate::operation::{Atomic, MatchSpace, Operation};
 use crate::ops::{AtomicFields, OpBytes, OpOwner, OpWork, SesLabel};
 use crate::policy::{Copy, Plan};
 use crate::step::Step;
@@ -14,29 +15,6 @@ use crate::wire::AmoOp;
 
 /// Largest value in bytes that fits into the compare-swap header.
 const IN_HEADER: u64 = 16;
-
-/// Checks an atomic operation with operands of `len` bytes.
-///
-/// # Errors
-/// [`SubmitError::UnsupportedAtomic`], [`SubmitError::TooLong`], [`SubmitError::LengthMismatch`].
-pub(crate) fn check_atomic(atomic: &Atomic, len: u64) -> Result<(), SubmitError> {
-    let Atomic { op, data_type, remote, compare, result } = atomic;
-    let most = max_atomic_count(*op, *data_type).ok_or(SubmitError::UnsupportedAtomic)?;
-    let (reads, compares) = (*op == AmoOp::Read, atomic_has_comparands(*op));
-    if compares != compare.is_some() || (reads || compares) && result.is_none() {
-        return Err(SubmitError::UnsupportedAtomic);
-    }
-    let (size, total) = (atomic_size(*data_type) as u64, remote.len());
-    if total > most as u64 * size {
-        return Err(SubmitError::TooLong);
-    }
-    let fits = |buf: &Option<Buf>| buf.as_ref().is_none_or(|buf| buf.len() == total);
-    let whole = remote.segs().iter().all(|seg| seg.len > 0 && seg.len.is_multiple_of(size));
-    if !whole || total == 0 || !(reads || len == total) || !fits(compare) || !fits(result) {
-        return Err(SubmitError::LengthMismatch);
-    }
-    Ok(())
-}
 
 impl Outbound {
     /// Starts an atomic operation, which was checked. Each of several ranges becomes a request of

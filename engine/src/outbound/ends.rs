@@ -4,11 +4,12 @@
 use std::collections::VecDeque;
 
 use super::{Outbound, PullEnd};
-use crate::api::{OpError, PeerId};
 use crate::base::RegionId;
 use crate::channel::ChannelId;
+use crate::completion::OpError;
 use crate::contexts::Context;
 use crate::memory::Buf;
+use crate::operation::PeerId;
 use crate::ops::{OpBytes, OpOwner, OpWork, Ops, ReadOwner, ReportTime, TxOp};
 use crate::reliability::PdcId;
 use crate::slab::Key;

@@ -13,9 +13,9 @@
 //!   stands for.
 
 use super::RESOURCE_RENDEZVOUS;
-use crate::api::MatchSpace;
 use crate::atomics::atomic_size;
 use crate::config::Config;
+use crate::operation::MatchSpace;
 use crate::ops::{AtomicFields, OpWork, Part, ReadOwner, TxOp};
 use crate::outbound::RESOURCE_COLLECTIVE;
 use crate::peers::Initiator;
@@ -206,7 +206,7 @@ fn request_header(config: &Config, op: &TxOp, part: Part) -> StdRequest {
             // The payload of a packet has at most 14 bits.
             StdBody::Next { payload_length: part.len as u16, message_offset: part.offset }
         },
-        // The length is at most `MAX_LEN`, as checked at submission.
+        // The length fits, as checked at submission.
         request_length: match op.work.amo() {
             Some(_) if op.payload_len() > 0 => op.payload_len() as u32,
             _ => op.label.len as u32,

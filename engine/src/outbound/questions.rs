@@ -18,8 +18,8 @@
 
 use super::packet::rendezvous_key;
 use super::{Outbound, RESOURCE_RENDEZVOUS};
-use crate::api::PeerId;
 use crate::channel::ChannelId;
+use crate::operation::PeerId;
 use crate::ops::{OpWork, Ops, QuestionState, QuestionSubject, TxOp};
 use crate::slab::Key;
 use crate::step::Step;

@@ -4,11 +4,11 @@
 use super::Outbound;
 use super::packet::{write_record_head, write_reference_head};
 use super::transmit::assign_message_id;
-use crate::api::PeerId;
 use crate::channel::{ChannelId, ShmId};
 use crate::config::Config;
 use crate::contexts::Context;
 use crate::handshake::LONG_SILENCE;
+use crate::operation::PeerId;
 use crate::ops::{OpWork, Ops, Part, ReadOwner, TxOp};
 use crate::shm::record::{self, MAX_HEAD, MAX_PAYLOAD, MAX_REFERENCE, MAX_WHOLE};
 use crate::shm::{ClosingState, InFlight, RecordOutput, RecordPayload, ReferenceResult};

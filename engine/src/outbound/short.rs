@@ -7,10 +7,11 @@
 //! has no room now, are queued.
 
 use super::{Outbound, plan_operation, records};
-use crate::api::{Action, MatchSpace, OpError, Operation, PeerId, Visibility};
 use crate::channel::ChannelId;
+use crate::completion::OpError;
 use crate::contexts::IdSpace;
 use crate::fences::OperationClasses;
+use crate::operation::{Action, MatchSpace, Operation, PeerId, Visibility};
 use crate::policy::{CompletionTime, Copy, OpClass, Protocol};
 use crate::shm::record::{MAX_HEAD, MAX_SHORT, MAX_WHOLE, Short};
 use crate::shm::{InFlight, RecordOutput, RecordPayload, ShortSend};

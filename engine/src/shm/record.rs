@@ -17,8 +17,8 @@
 //! header of a short message, which contains only what can differ between the messages of one
 //! channel.
 
-use crate::api::MatchSpace;
 use crate::memory::Payload;
+use crate::operation::MatchSpace;
 use crate::wire::{
     Extension, NextHeader, Opcode, Response, ResponseData, Ses, StdBody, StdRequest, parse_semantic,
 };

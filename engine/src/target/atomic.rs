@@ -1,13 +1,14 @@
 //! Atomic operations of peers on registered memory. All checks come before the first change.
 
 use super::{Target, access_completion};
-use crate::api::{OpKind, PeerId};
 use crate::atomics::{
     Calculation, LONGEST, alignment, atomic_has_comparands, atomic_size, max_atomic_count,
 };
 use crate::base::RegionId;
 use crate::channel::ChannelId;
+use crate::completion::OpKind;
 use crate::memory::{Access, Buf, KeyError, Memory};
+use crate::operation::PeerId;
 use crate::outbound::Answer;
 use crate::step::Step;
 use crate::wire::{AmoOp, AmoType, CompareSwap, Extension, Opcode, ReturnCode, StdRequest};

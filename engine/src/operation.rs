@@ -1,0 +1,299 @@
+//! Operations and receives that the caller gives to the engine.
+
+use crate::atomics::{atomic_has_comparands, atomic_size, max_atomic_count};
+use crate::memory::Buf;
+use crate::wire::{AmoOp, AmoType};
+
+/// Longest message in bytes: `request_length` has 32 bits.
+const MAX_LEN: u64 = u32::MAX as u64;
+
+/// A peer endpoint, named by its index in the engine's peer table. Equal addresses have equal ids.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PeerId(pub u32);
+
+/// The matching space of a two-sided message. A message matches only receives of the same space.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MatchSpace {
+    /// FI_MSG: matched by order (and source) alone.
+    Untagged,
+    /// FI_TAGGED: matched by tag (and source).
+    Tagged,
+    /// Messages of collective operations, kept apart from all others: matched by tag (and source).
+    Collective,
+}
+
+/// Selects which completion queue entry the end of an operation produces. Counters always count the
+/// end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Visibility {
+    /// Success and failure both produce an entry.
+    Entry,
+    /// Only a failure produces an entry (FI_SELECTIVE_COMPLETION without FI_COMPLETION).
+    ErrorEntry,
+    /// No entry: the inject calls have no context by which the user could identify the operation.
+    CountOnly,
+    /// The caller keeps its own record of the operation under the context and decides there which
+    /// entry to produce. The engine treats the operation like `ErrorEntry`.
+    Kept,
+}
+
+/// The moment at which the user considers an outbound operation complete.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Level {
+    /// The caller requested no particular level.
+    Default,
+    /// The buffer may be used again (FI_INJECT_COMPLETE).
+    Inject,
+    /// The peer's transport has all of it (FI_TRANSMIT_COMPLETE).
+    Transmit,
+    /// The peer's message layer has all of it, in the receive buffer or kept for a later receive
+    /// (FI_DELIVERY_COMPLETE).
+    Delivery,
+    /// A receive has taken it (FI_MATCH_COMPLETE).
+    Match,
+}
+
+/// One range of remote memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RemoteSeg {
+    /// Address or offset in the target's registration.
+    pub address: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Memory key that the target assigned to its registration.
+    pub key: u64,
+}
+
+/// The remote side of an RMA operation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RemoteIov {
+    /// One range, the common case: it needs no allocation.
+    One(RemoteSeg),
+    /// Several ranges, or none.
+    Many(Box<[RemoteSeg]>),
+}
+
+impl RemoteIov {
+    /// Returns the ranges in order.
+    #[must_use]
+    pub fn segs(&self) -> &[RemoteSeg] {
+        match self {
+            Self::One(seg) => core::slice::from_ref(seg),
+            Self::Many(segs) => segs,
+        }
+    }
+
+    /// Returns the total length in bytes, saturating.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.segs().iter().fold(0, |sum, seg| sum.saturating_add(seg.len))
+    }
+
+    /// Returns whether the ranges contain no byte.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The kind of an outbound operation, with the parameters of that kind.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Sends a message.
+    Message {
+        /// The matching space.
+        space: MatchSpace,
+        /// The tag; zero for [`MatchSpace::Untagged`].
+        tag: u64,
+    },
+    /// Writes to the peer's memory.
+    Write(RemoteIov),
+    /// Reads from the peer's memory.
+    Read(RemoteIov),
+    /// Changes values in the peer's memory. Each value changes atomically.
+    Atomic(Box<Atomic>),
+}
+
+/// An atomic operation on values of one type in remote ranges. The operands are the operation's
+/// buffer.
+#[derive(Clone, Debug)]
+pub struct Atomic {
+    /// The calculation that is applied to each value.
+    pub op: AmoOp,
+    /// The type of the values.
+    pub data_type: AmoType,
+    /// Remote ranges of the values.
+    pub remote: RemoteIov,
+    /// Values to compare with, or masks, if the operation uses either.
+    pub compare: Option<Buf>,
+    /// Buffer for the previous values, if the operation fetches them.
+    pub result: Option<Buf>,
+}
+
+impl Atomic {
+    /// Checks an atomic operation with operands of `len` bytes.
+    ///
+    /// # Errors
+    /// [`SubmitError::UnsupportedAtomic`], [`SubmitError::TooLong`], [`SubmitError::LengthMismatch`].
+    fn check(&self, len: u64) -> Result<(), SubmitError> {
+        let Self { op, data_type, remote, compare, result } = self;
+        let most = max_atomic_count(*op, *data_type).ok_or(SubmitError::UnsupportedAtomic)?;
+        let (reads, compares) = (*op == AmoOp::Read, atomic_has_comparands(*op));
+        if compares != compare.is_some() || (reads || compares) && result.is_none() {
+            return Err(SubmitError::UnsupportedAtomic);
+        }
+        let (size, total) = (atomic_size(*data_type) as u64, remote.len());
+        if total > most as u64 * size {
+            return Err(SubmitError::TooLong);
+        }
+        let fits = |buf: &Option<Buf>| buf.as_ref().is_none_or(|buf| buf.len() == total);
+        let whole = remote.segs().iter().all(|seg| seg.len > 0 && seg.len.is_multiple_of(size));
+        if !whole || total == 0 || !(reads || len == total) || !fits(compare) || !fits(result) {
+            return Err(SubmitError::LengthMismatch);
+        }
+        Ok(())
+    }
+}
+
+/// Modifiers of an outbound operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// The caller may reuse the buffer when the call returns (FI_INJECT). Not allowed for reads.
+    pub inject: bool,
+    /// Completion level.
+    pub level: Level,
+    /// Completion queue entry that the end of the operation produces.
+    pub visibility: Visibility,
+    /// The operation, and all later ones to the same peer, start only after every earlier operation
+    /// to that peer has ended (FI_FENCE).
+    pub fence: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let (level, visibility) = (Level::Default, Visibility::Entry);
+        Self { inject: false, level, visibility, fence: false }
+    }
+}
+
+/// An outbound operation. Its buffer must stay valid until the completion, or, with
+/// [`Options::inject`], only until the call returns; the module `policy` decides which.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    /// The target of the operation.
+    pub peer: PeerId,
+    /// The kind of operation and its parameters.
+    pub action: Action,
+    /// Local buffer: source of a message or write, destination of a read.
+    pub buf: Buf,
+    /// Remote CQ data. Reads carry none.
+    pub data: Option<u64>,
+    /// The user's context, returned in the completion.
+    pub context: u64,
+    /// Modifiers.
+    pub options: Options,
+}
+
+impl Operation {
+    /// Checks the operation's arguments, independently of the engine's state.
+    ///
+    /// # Errors
+    /// [`SubmitError`], except [`SubmitError::Again`].
+    #[inline]
+    pub fn check(&self) -> Result<(), SubmitError> {
+        let len = self.buf.len();
+        if len > MAX_LEN {
+            return Err(SubmitError::TooLong);
+        }
+        match &self.action {
+            Action::Message { .. } => Ok(()),
+            Action::Read(_) if self.options.inject => Err(SubmitError::InjectedRead),
+            Action::Write(remote) | Action::Read(remote) if remote.len() != len => {
+                Err(SubmitError::LengthMismatch)
+            }
+            Action::Write(_) | Action::Read(_) => Ok(()),
+            Action::Atomic(atomic) => atomic.check(len),
+        }
+    }
+
+    /// Returns whether the CPU may access all buffers of the operation. The engine requires this of
+    /// every operation that it is given.
+    #[must_use]
+    #[inline]
+    pub fn is_host(&self) -> bool {
+        let values = |buf: &Option<Buf>| buf.as_ref().is_none_or(Buf::is_host);
+        match &self.action {
+            Action::Atomic(atomic) if !(values(&atomic.compare) && values(&atomic.result)) => false,
+            _ => self.buf.is_host(),
+        }
+    }
+}
+
+/// The action of a receive call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RecvMode {
+    /// Posts a buffer for one message.
+    Post,
+    /// Posts a buffer that consecutive messages share until less than `least` bytes are left
+    /// (FI_MULTI_RECV, FI_OPT_MIN_MULTI_RECV).
+    Multi {
+        /// Smallest remaining space in bytes with which the buffer stays posted.
+        least: u64,
+    },
+    /// Reports a waiting message and leaves it (FI_PEEK).
+    Peek,
+    /// Reports a waiting message and reserves it for the same context (FI_PEEK | FI_CLAIM).
+    PeekClaim,
+    /// Reports a waiting message and drops it (FI_PEEK | FI_DISCARD).
+    PeekDiscard,
+    /// Receives the message that was reserved with this context (FI_CLAIM).
+    Claim,
+    /// Drops the message that was reserved with this context (FI_CLAIM | FI_DISCARD).
+    ClaimDiscard,
+}
+
+/// A receive. Its buffer must stay valid until the completion. A multi-receive buffer must stay
+/// valid until the completion that releases it.
+#[derive(Clone, Debug)]
+pub struct RecvOp {
+    /// The action.
+    pub mode: RecvMode,
+    /// Only messages of this peer match (FI_DIRECTED_RECV); `None` is FI_ADDR_UNSPEC.
+    pub source: Option<PeerId>,
+    /// The matching space.
+    pub space: MatchSpace,
+    /// The tag wanted; zero for [`MatchSpace::Untagged`].
+    pub tag: u64,
+    /// Bit mask of the tag bits that the match ignores.
+    pub ignore: u64,
+    /// Buffer for the message.
+    pub buf: Buf,
+    /// The user's context. The completion returns it, and [`crate::Engine::cancel`] and claims
+    /// identify the receive by it.
+    pub context: u64,
+    /// Completion queue entry that the end of the receive produces.
+    pub visibility: Visibility,
+}
+
+/// The reason why the engine did not accept an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SubmitError {
+    /// Queues are full: make progress and try again (-FI_EAGAIN).
+    Again,
+    /// The message is longer than the 32 bits of `request_length` can express, or the atomic has
+    /// more values than [`crate::max_atomic_count`] (-FI_EMSGSIZE).
+    TooLong,
+    /// An inject larger than the inline limit (-FI_EINVAL).
+    InjectTooLong,
+    /// Reads and fetching atomics cannot be injected, because their buffer is written after the
+    /// call returns (-FI_EBADFLAGS).
+    InjectedRead,
+    /// The lengths of the remote ranges of an RMA operation do not add up to the length of its
+    /// buffer (-FI_EINVAL).
+    LengthMismatch,
+    /// No message was claimed with this context (-FI_EINVAL).
+    NotClaimed,
+    /// The atomic operation is not defined for values of this type, or not in this form
+    /// (-FI_EOPNOTSUPP).
+    UnsupportedAtomic,
+}
