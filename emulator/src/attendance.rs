@@ -12,7 +12,7 @@ const KEPT: usize = 8;
 pub struct Attendance {
     endpoints: u64,
     ranks: BTreeSet<u32>,
-    /// The largest number of ranks that any endpoint reported for its job.
+    /// Largest number of ranks that any endpoint reported for its job.
     expected: u32,
     refused: Vec<String>,
 }

@@ -1,5 +1,5 @@
-//! Real packets in the model of a network. The caller supplies the time: there is no clock and no
-//! socket here. The live relay drives this with the real clock, tests drive it with a virtual one.
+//! Real packets in the model of a network. This module has no clock and no sockets: the live relay
+//! passes the time of the real clock, and tests pass a virtual time.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -89,8 +89,8 @@ pub struct Route {
 }
 
 impl Route {
-    /// Hashes the addresses of two endpoints: what switches see of a UDP packet without its source
-    /// port, the entropy (FNV-1a).
+    /// Hashes the addresses of two endpoints (FNV-1a). Switches hash a UDP packet by its addresses
+    /// and its source port; this is the part without the source port, which is the entropy.
     #[must_use]
     pub fn flow(source: SocketAddr, destination: SocketAddr) -> u32 {
         let mut hash = 0xcbf2_9ce4_8422_2325u64;
@@ -242,8 +242,8 @@ fn write_rate_options(payload: &[u8], options: &mut PacketOptions) -> bool {
     }
 }
 
-/// Puts the values that links wrote into a rate packet at its destination. The packet grows only
-/// there: the bytes that the values would take on links are not modelled.
+/// Writes the values of links into a rate packet when it arrives at its destination. The model does
+/// not count the bytes that these values would occupy on links.
 fn write_rates(payload: &mut Vec<u8>, written: &squall_cc::RatePacket) {
     let Ok(Packet::Rates(packet)) = parse(payload) else { return };
     let mut bytes = [0; RatePacket::MAX_LEN];
@@ -252,9 +252,9 @@ fn write_rates(payload: &mut Vec<u8>, written: &squall_cc::RatePacket) {
     payload.extend_from_slice(&bytes[..len]);
 }
 
-/// Puts the records that switches wrote where the sender left room for them: before the packet, if
-/// that room is well formed and empty. The packet grows only at its destination; the bytes that
-/// telemetry would take on links are not modelled.
+/// Writes the records of switches into a packet when it arrives at its destination, if the sender
+/// put a well-formed, empty telemetry header before it. The model does not count the bytes that
+/// these records would occupy on links.
 fn write_telemetry(payload: &mut Vec<u8>, hops: &Hops) {
     let empty = Telemetry::head(TelemetryKind::Own, 0);
     if !payload.starts_with(&empty) {

@@ -53,10 +53,10 @@ impl EmulationDelay {
     #[must_use]
     pub fn report(&self) -> EmulationDelayReport {
         let wanted = self.packets - self.packets / 100;
-        let mut seen = 0;
+        let mut counted = 0;
         let bucket = self.buckets.iter().position(|n| {
-            seen += n;
-            seen >= wanted
+            counted += n;
+            counted >= wanted
         });
         let bound = bucket.filter(|b| *b < BUCKETS - 1).map_or(self.max, |b| 1_000 << b);
         EmulationDelayReport {

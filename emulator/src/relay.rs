@@ -36,11 +36,11 @@ const TRIMMED: u32 = 64;
 /// Data bytes in a host's network card above which the relay stops reading from the host's
 /// endpoints.
 const MOST_BACKLOG: u64 = 1 << 20;
-/// Longest round trip that congestion control accepts.
+/// Longest unloaded round trip, after scaling. Congestion control accepts no longer one.
 const MOST_RTT: Picos = Picos::micros(1_000_000);
 /// Largest number of connections.
 const MOST_CLIENTS: usize = 4096;
-/// Bytes of an acknowledgement on the wire, for the round-trip time.
+/// Bytes of an acknowledgement on the wire, by which the unloaded round trip is computed.
 const ACK: u32 = 64 + NOMINAL_OVERHEAD;
 /// Time from a failure until routing learns of it, before scaling, microseconds.
 const REROUTE_US: f64 = 100.0;
@@ -117,7 +117,8 @@ pub struct Relay {
     config: RelayConfig,
     listener: UnixListener,
     accepting: bool,
-    /// Connections by slot. A tag combines a slot with the number of the connection in it.
+    /// Connections by slot. The tag of a packet contains the slot and the serial number of the
+    /// connection in it.
     clients: Vec<Option<Client>>,
     serials: Vec<u32>,
     by_addr: HashMap<SocketAddr, (u64, u32)>,
@@ -137,7 +138,7 @@ pub struct Relay {
     late_seconds: u64,
     /// Times at which the packets delivered in this turn were due.
     due: Vec<Time>,
-    over: bool,
+    stopped: bool,
 }
 
 fn tag(slot: usize, serial: u32) -> u64 {
@@ -159,8 +160,9 @@ impl Relay {
         let packet = config.mtu + NOMINAL_OVERHEAD;
         let rtt = topology.longest_route().round_trip(line, packet, ACK);
         if rtt > MOST_RTT {
-            let text =
-                format!("a round trip of {rtt} after scaling; at most {MOST_RTT} is possible");
+            let text = format!(
+                "the round trip after scaling is {rtt}, at most {MOST_RTT} is allowed: use a smaller latency scale or a larger rate scale"
+            );
             return Err(RelayError::Parameter(text));
         }
         let bdp = line.bytes_in(rtt.span());
@@ -204,26 +206,26 @@ impl Relay {
             second: 0,
             late_seconds: 0,
             due: Vec::new(),
-            over: false,
+            stopped: false,
         })
     }
 
     /// Serves until the command `down` arrives or `stop` becomes readable. `say` gets a line for
-    /// each event: endpoints that attach and leave, failures, and seconds in which real time was
-    /// not kept.
+    /// each event: endpoints that attach and leave, failures, and seconds in which the relay fell
+    /// behind real time.
     ///
-    /// The error of `poll`.
-    /// The system's, when it refuses to poll.
+    /// # Errors
+    /// The error of the operating system if it refuses to wait for the sockets.
     pub fn run(
         &mut self,
         stop: &UnixStream,
         say: &mut dyn FnMut(fmt::Arguments<'_>),
     ) -> io::Result<()> {
-        while !self.over {
+        while !self.stopped {
             self.apply_due_commands(clock(), say);
             if self.run_state.is_stuck(clock()) {
                 say(format_args!(
-                    "nothing was sent since an endpoint was refused: the job waits for it, and is ended"
+                    "nothing was sent since an endpoint was refused: the job waits for that endpoint, so it is ended"
                 ));
                 break;
             }
@@ -244,8 +246,8 @@ impl Relay {
     }
 
     /// Prepares the emulator for one job, with which it ends. From now on the relay applies the
-    /// events of `timeline`, keeps a record if `record` is set, and stops when the job can only
-    /// wait. Call this before [`Relay::run`].
+    /// events of `timeline`, keeps a record if `record` is set, and stops when the job waits for an
+    /// endpoint that was refused. Call this before [`Relay::run`].
     pub fn follow(&mut self, timeline: Timeline, record: bool) {
         self.run_state = RunState::new(timeline, record);
     }
@@ -258,7 +260,7 @@ impl Relay {
             }
         }
         let model = self.model(now);
-        self.run_state.look(now, model, self.emulation.network().switches());
+        self.run_state.sample_if_due(now, model, self.emulation.network().switches());
     }
 
     /// Returns which endpoints attached so far.
@@ -299,8 +301,8 @@ impl Relay {
             if let Role::Endpoint(endpoint) = &client.role
                 && self.emulation.backlog(endpoint.host) > MOST_BACKLOG
             {
-                // The host's network card is full. Its endpoints notice once their sockets are
-                // full.
+                // The host's network card is full, so the relay does not read from its endpoints.
+                // They notice once their sockets are full.
                 events = PollFlags::empty();
             }
             if client.is_pending() {
@@ -351,17 +353,18 @@ impl Relay {
         let Some(mut client) = self.clients[slot].take() else { return };
         let gone = client.read().is_err();
         // Frames that arrived before the peer closed the connection count.
-        let fine = self.listen_to(&mut client, slot, now, say);
+        let fine = self.handle_frames(&mut client, slot, now, say);
         let flushed = client.flush().is_ok();
         if gone || !fine || !flushed || client.is_done() {
-            self.part(&client, say);
+            self.handle_disconnect(&client, say);
         } else {
             self.clients[slot] = Some(client);
         }
     }
 
-    /// Handles the end of a connection: frees its address, and accepts connections again.
-    fn part(&mut self, client: &Client, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+    /// Handles the end of a connection: frees the endpoint's address, and accepts connections
+    /// again.
+    fn handle_disconnect(&mut self, client: &Client, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
         self.accepting = true;
         if let Role::Endpoint(endpoint) = &client.role {
             self.by_addr.remove(&endpoint.addr);
@@ -370,7 +373,7 @@ impl Relay {
     }
 
     /// Handles every complete frame. Returns false if the peer violates the protocol.
-    fn listen_to(
+    fn handle_frames(
         &mut self,
         client: &mut Client,
         slot: usize,
@@ -437,7 +440,7 @@ impl Relay {
                 }
                 (_, Role::Leaving) => client.handled(len),
                 (kind, _) => {
-                    say(format_args!("a connection is closed: a {kind:?} frame out of turn"));
+                    say(format_args!("a connection is closed: unexpected {kind:?} frame"));
                     return false;
                 }
             }
@@ -558,15 +561,15 @@ impl Relay {
             if (gone || client.is_done())
                 && let Some(client) = self.clients[slot].take()
             {
-                self.part(&client, say);
+                self.handle_disconnect(&client, say);
             }
         }
-        self.account(say);
+        self.measure_delay(say);
     }
 
-    /// Measures how late the packets of this turn were delivered. Once a second, warns if real time
-    /// is not kept.
-    fn account(&mut self, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+    /// Measures how late the packets of this turn were delivered. Once a second, warns if the relay
+    /// fell behind real time.
+    fn measure_delay(&mut self, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
         let now = clock();
         let second = now.since(self.started).0 / 1_000_000_000;
         if second != self.second {
@@ -577,8 +580,9 @@ impl Relay {
             if report.p99_ns > self.base_rtt.0 / 4 {
                 self.late_seconds += 1;
                 say(format_args!(
-                    "real time is not kept: of {} packets in a second, a hundredth came more than {} \
-                     late, one {}; the unloaded round trip is {}. A smaller --rate-scale helps",
+                    "the emulator is behind real time: of {} packets in the last second, 1 % arrived \
+                     more than {} late and one {} late, at an unloaded round trip of {}; use a \
+                     smaller --rate-scale",
                     report.packets,
                     Span(report.p99_ns),
                     Span(report.max_ns),
@@ -609,7 +613,7 @@ impl Relay {
             Command::Status => {
                 return serde_json::to_string(&self.status()).map_err(|e| e.to_string());
             }
-            Command::Down => self.over = true,
+            Command::Down => self.stopped = true,
             Command::RestoreLink(link) => self.failures.retain(|f| f.target() != Some(link)),
             Command::RestoreSwitch(switch) => {
                 self.failures.retain(|f| f.target() != Some(switch));
@@ -620,7 +624,7 @@ impl Relay {
             }
         }
         if command.target().is_some() {
-            self.run_state.happened(now, command.clone());
+            self.run_state.record_command(now, command.clone());
         }
         say(format_args!("{command}"));
         Ok(format!("{command}: done"))
@@ -769,11 +773,11 @@ fn check(config: &RelayConfig) -> Result<(), RelayError> {
         [("rate scale", config.rate_scale), ("latency scale", config.latency_scale)]
     {
         if !(1e-6..=1e6).contains(&value) {
-            return bad(format!("{name} {value}; from 0.000001 to 1000000 is possible"));
+            return bad(format!("{name} {value} is out of range 0.000001..=1000000"));
         }
     }
     if !(576..=65_000).contains(&config.mtu) {
-        return bad(format!("packets of {} bytes; 576 to 65000 are possible", config.mtu));
+        return bad(format!("mtu {} is out of range 576..=65000", config.mtu));
     }
     Ok(())
 }

@@ -7,9 +7,9 @@ use squall_base::{Span, Time};
 use squall_netsim::Picos;
 use squall_netsim::model::Switches;
 
-/// Time that a job may be idle after one of its ranks was refused. That rank ends, and launchers
-/// end the others, as a rule within a second. Now and then MPICH's launcher, on a busy machine,
-/// does not see it, and the other ranks wait for ever.
+/// Time that a job may be idle after one of its ranks was refused. As a rule, that rank ends, and
+/// the launcher ends the others within a second. On a busy machine MPICH's launcher sometimes does
+/// not notice the end, and the other ranks would wait for ever.
 const PATIENCE: Span = Span::secs(10);
 
 /// State of the job that runs over an emulator.
@@ -20,10 +20,10 @@ pub(super) struct RunState {
     timeline: Timeline,
     /// Index of the next event of the timeline.
     next: usize,
-    happened: Timeline,
+    applied: Timeline,
     recorder: Option<Recorder>,
     /// True if the emulator serves one job and ends with it.
-    alone: bool,
+    serves_one_job: bool,
     /// Time at which a job with a refused endpoint is given up, unless a packet enters before.
     given_up: Option<Time>,
 }
@@ -32,13 +32,13 @@ impl RunState {
     /// Creates the state of the one job that the emulator serves. `record` starts a recorder.
     pub(super) fn new(timeline: Timeline, record: bool) -> Self {
         let recorder = record.then(Recorder::default);
-        Self { timeline, recorder, alone: true, ..Self::default() }
+        Self { timeline, recorder, serves_one_job: true, ..Self::default() }
     }
 
     /// Notes that an endpoint was refused. If the emulator serves one job, this starts the time
     /// after which the job is given up.
     pub(super) fn refused(&mut self, now: Time) {
-        if self.alone {
+        if self.serves_one_job {
             self.given_up.get_or_insert(now + PATIENCE);
         }
     }
@@ -68,13 +68,13 @@ impl RunState {
     }
 
     /// Records a command that was applied, from the timeline or from a user.
-    pub(super) fn happened(&mut self, now: Time, command: Command) {
+    pub(super) fn record_command(&mut self, now: Time, command: Command) {
         let since = self.began.map_or_else(Default::default, |began| now.since(began));
-        self.happened.add(since, command);
+        self.applied.add(since, command);
     }
 
     /// Takes a sample if one is due.
-    pub(super) fn look(&mut self, now: Time, model: Picos, switches: &Switches<u32>) {
+    pub(super) fn sample_if_due(&mut self, now: Time, model: Picos, switches: &Switches<u32>) {
         if let (Some(began), Some(recorder)) = (self.began, &mut self.recorder)
             && began + recorder.due() <= now
         {
@@ -82,8 +82,8 @@ impl RunState {
         }
     }
 
-    /// Returns the next time at which the timeline, the recorder or a job that waits needs the
-    /// relay although no packet arrives.
+    /// Returns the next time at which the relay must act although no packet arrives: for the
+    /// timeline, for the recorder, or to end a job that waits.
     pub(super) fn next(&self) -> Option<Time> {
         let Some(began) = self.began else { return self.given_up };
         let event = self.timeline.events().get(self.next).map(|(at, _)| began + *at);
@@ -93,7 +93,7 @@ impl RunState {
 
     /// Returns the commands that were applied so far.
     pub(super) const fn history(&self) -> &Timeline {
-        &self.happened
+        &self.applied
     }
 
     /// Returns the recorder, if the job is recorded.

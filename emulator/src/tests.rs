@@ -66,12 +66,12 @@ struct Arrived {
 }
 
 fn run(emulation: &mut Emulation, until: Picos) -> Vec<Arrived> {
-    let mut seen = Vec::new();
+    let mut arrivals = Vec::new();
     emulation.run(until, &mut |d: &Delivery<'_>| {
         let (at, host, tag, frame) = (d.at, d.host, d.tag, *d.frame);
-        seen.push(Arrived { at, host, tag, frame, payload: d.payload.to_vec() });
+        arrivals.push(Arrived { at, host, tag, frame, payload: d.payload.to_vec() });
     });
-    seen
+    arrivals
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_packet_crosses_the_network_in_the_time_it_takes() {
     let payload: Vec<u8> = (0..952u32).map(|i| (i * 3) as u8).collect();
     net.send(Picos::micros(5), route(0, 3), frame(0, 50_000, 2, false), &payload, 42);
     assert_eq!(net.network().next_event(), Some(Picos::micros(5)));
-    let seen = run(&mut net, Picos::micros(1000));
+    let arrivals = run(&mut net, Picos::micros(1000));
     // Four links of 10 us; 952 + 48 bytes take 8 us at 1 Gb/s on each: 5 + 4 * 18.
     let expected = Arrived {
         at: Picos::micros(77),
@@ -89,13 +89,13 @@ fn a_packet_crosses_the_network_in_the_time_it_takes() {
         frame: frame(0, 50_000, 2, false),
         payload,
     };
-    assert_eq!(seen, [expected]);
+    assert_eq!(arrivals, [expected]);
     assert_eq!((net.network().in_flight(), net.network().next_event()), (0, None));
     // The send time has passed already, so the packet enters now.
     net.send(Picos::ZERO, route(0, 1), frame(0, 1, 0, true), &[1], 0);
-    let seen = run(&mut net, Picos::micros(2000));
+    let arrivals = run(&mut net, Picos::micros(2000));
     // Two links of 10 us and 49 bytes: 392 ns.
-    assert_eq!(seen[0].at, Picos::nanos(1_000_000 + 2 * 10_392));
+    assert_eq!(arrivals[0].at, Picos::nanos(1_000_000 + 2 * 10_392));
 }
 
 #[test]
@@ -117,20 +117,20 @@ fn an_incast_is_marked_and_trimmed_and_control_goes_first() {
         }
     }
     net.send(Picos::micros(200), route(2, 3), frame(2, 7, 0, true), b"now", 1000);
-    let seen = run(&mut net, Picos::micros(100_000));
-    assert_eq!(seen.len(), 121, "nothing is lost where switches trim");
-    let trimmed: Vec<_> = seen.iter().filter(|a| a.frame.trimmed).collect();
+    let arrivals = run(&mut net, Picos::micros(100_000));
+    assert_eq!(arrivals.len(), 121, "nothing is lost where switches trim");
+    let trimmed: Vec<_> = arrivals.iter().filter(|a| a.frame.trimmed).collect();
     assert!(!trimmed.is_empty());
     for packet in &trimmed {
         assert_eq!(packet.payload, payload[..64]);
         assert_ne!(packet.frame.ecn, 3, "what was trimmed is not marked, too");
     }
-    let marked = seen.iter().filter(|a| a.frame.ecn == 3).count();
-    assert!(marked > 0 && seen.iter().all(|a| a.frame.ecn != 3 || a.tag % 2 == 0));
+    let marked = arrivals.iter().filter(|a| a.frame.ecn == 3).count();
+    assert!(marked > 0 && arrivals.iter().all(|a| a.frame.ecn != 3 || a.tag % 2 == 0));
     assert_eq!(net.network().totals().lost().total(), 0);
     // Host 2's own card queues 40 packets of 8 us; the control packet passes them: at most one
     // packet before it on each of two links.
-    let control = seen.iter().find(|a| a.tag == 1000).unwrap();
+    let control = arrivals.iter().find(|a| a.tag == 1000).unwrap();
     assert!(control.at < Picos::micros(200 + 2 * 10 + 2 * 9), "{}", control.at);
 }
 
@@ -185,9 +185,9 @@ fn failures_lose_what_is_under_way_and_routing_goes_round_them() {
     // Leaf 0 to spine 0 is link 4.
     net.fail(Picos::micros(1000), Failure::LinkDown(4));
     burst(&mut net, 1000);
-    let seen = run(&mut net, Picos::micros(1400)).len();
-    assert!((10..54).contains(&seen), "about half goes by spine 0 and is lost: {seen}");
-    assert_eq!(net.network().totals().lost().down, 64 - seen as u64);
+    let arrivals = run(&mut net, Picos::micros(1400)).len();
+    assert!((10..54).contains(&arrivals), "about half goes by spine 0 and is lost: {arrivals}");
+    assert_eq!(net.network().totals().lost().down, 64 - arrivals as u64);
     // From 1500 us on all packets take spine 1.
     run(&mut net, Picos::micros(1600));
     burst(&mut net, 1600);
@@ -250,12 +250,12 @@ fn a_copy_that_a_switch_makes_has_the_bytes_of_the_packet() {
     for n in 0..20u16 {
         net.send(Picos::ZERO, route(0, 3), frame(0, n, 2, false), &n.to_be_bytes(), n.into());
     }
-    let mut seen = run(&mut net, Picos::micros(10_000));
-    seen.sort_by_key(|arrived| (arrived.host, arrived.tag));
+    let mut arrivals = run(&mut net, Picos::micros(10_000));
+    arrivals.sort_by_key(|arrived| (arrived.host, arrived.tag));
     let expected: Vec<_> =
         [2, 3].iter().flat_map(|&host| (0..20).map(move |n| (host, n))).collect();
-    assert_eq!(seen.iter().map(|a| (a.host, a.tag)).collect::<Vec<_>>(), expected);
-    assert!(seen.iter().all(|a| a.payload == (a.tag as u16).to_be_bytes()));
+    assert_eq!(arrivals.iter().map(|a| (a.host, a.tag)).collect::<Vec<_>>(), expected);
+    assert!(arrivals.iter().all(|a| a.payload == (a.tag as u16).to_be_bytes()));
     assert_eq!((net.network().totals().copied, net.network().in_flight()), (20, 0));
 }
 
@@ -335,15 +335,15 @@ fn messages_of_endpoints_are_deflected_in_order() {
             }
         }
     }
-    let seen = run(&mut net, Picos::micros(100_000));
+    let arrivals = run(&mut net, Picos::micros(100_000));
     let mut next = vec![0; 160];
     let [packets, messages, ..] = net.network().totals().features;
-    for arrived in &seen {
+    for arrived in &arrivals {
         let (message, place) = ((arrived.tag / 3) as usize, arrived.tag % 3);
         assert_eq!(next[message], place, "message {message}");
         next[message] += 1;
     }
-    assert_eq!(seen.len(), 480);
+    assert_eq!(arrivals.len(), 480);
     assert!(messages > 20 && packets == 3 * messages, "{packets} packets, {messages} messages");
 }
 
@@ -361,9 +361,9 @@ fn telemetry_is_in_what_arrives() {
     }
     assert_eq!(run(&mut net, Picos::micros(100_000)).len(), 120);
     // Packets of hosts 0 and 1 cross three switches, those of host 2 one.
-    let seen = net.network().totals().telemetry;
-    assert_eq!((seen.packets, seen.records), (120, 80 * 3 + 40));
-    assert!((10_000..=20_000).contains(&seen.longest), "{seen:?}");
+    let arrivals = net.network().totals().telemetry;
+    assert_eq!((arrivals.packets, arrivals.records), (120, 80 * 3 + 40));
+    assert!((10_000..=20_000).contains(&arrivals.longest), "{arrivals:?}");
 }
 
 /// Returns a rate packet of flow `flow`.

@@ -138,7 +138,7 @@ mod tests {
     fn events_come_in_the_order_of_their_times() {
         let text = "# nothing\n1.5s restore-link 2 # again\n0s\tloss leaf0-spine1 1%\n\n200ms fail-link 2\n200ms black-hole 3";
         let timeline = parse(text).expect("sound");
-        let said: Vec<String> =
+        let lines: Vec<String> =
             timeline.events().iter().map(|(at, command)| format!("{} {command}", at.0)).collect();
         let expected = [
             "0 loss leaf0-spine1 0.01",
@@ -146,7 +146,7 @@ mod tests {
             "200000000 black-hole 3",
             "1500000000 restore-link 2",
         ];
-        assert_eq!(said, expected);
+        assert_eq!(lines, expected);
         assert_eq!(parse(&timeline.text()), Ok(timeline.clone()));
         let rate = Rate::gbps(1);
         let topology = Topology::leaf_spine(2, 2, 1, rate, rate, Picos::ZERO, Picos::ZERO);

@@ -78,21 +78,21 @@ impl Emulator {
         serde_json::from_str(&self.command("status").unwrap()).unwrap()
     }
 
-    /// Ends it; what it said.
+    /// Ends the emulator and returns the lines that it reported.
     fn down(self) -> Vec<String> {
-        self.over().0
+        self.finish().0
     }
 
-    /// Ends it; what it said, and itself if it records.
-    fn over(mut self) -> (Vec<String>, Option<Relay>) {
+    /// Ends the emulator. Returns the lines that it reported, and the relay if it records.
+    fn finish(mut self) -> (Vec<String>, Option<Relay>) {
         self.stop.write_all(b".").unwrap();
         self.thread.take().unwrap().join().unwrap()
     }
 }
 
-fn wait_until(what: &str, mut over: impl FnMut() -> bool) {
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     for _ in 0..10_000 {
-        if over() {
+        if condition() {
             return;
         }
         thread::sleep(Duration::from_millis(1));
@@ -130,12 +130,12 @@ fn endpoints_become_hosts_and_packets_cross_the_network() {
         let bytes: Vec<u8> = (0..n * 20).map(|i| (i * n) as u8).collect();
         send(&mut ports[0], addrs[3], (n % 64) as u16, &bytes);
     }
-    let mut seen = Vec::new();
+    let mut packets = Vec::new();
     wait_until("200 packets", || {
-        receive(&mut ports[3], &mut seen);
-        seen.len() == 200
+        receive(&mut ports[3], &mut packets);
+        packets.len() == 200
     });
-    for (meta, bytes) in &seen {
+    for (meta, bytes) in &packets {
         let n = bytes.len() as u32 / 20;
         assert!(bytes.iter().zip(0u32..).all(|(b, i)| *b == (i * n) as u8), "packet {n}");
         let port = ports[0].source_port((n % 64) as u16);
@@ -155,9 +155,9 @@ fn endpoints_become_hosts_and_packets_cross_the_network() {
     assert!(status.to_string().contains("leaf0->spine1"));
     drop(ports);
     wait_until("all to leave", || emulator.status().endpoints.is_empty());
-    let said = emulator.down();
-    assert!(said.iter().any(|l| l.contains("is host 3")), "{said:?}");
-    assert!(said.iter().any(|l| l.contains("left host 3")), "{said:?}");
+    let lines = emulator.down();
+    assert!(lines.iter().any(|l| l.contains("is host 3")), "{lines:?}");
+    assert!(lines.iter().any(|l| l.contains("left host 3")), "{lines:?}");
 }
 
 #[test]
@@ -191,10 +191,10 @@ fn links_fail_and_recover_on_command() {
             let now = emulator.status().totals;
             now.entered - before.entered == 64 && now.in_flight == 0
         });
-        let mut seen = Vec::new();
+        let mut packets = Vec::new();
         thread::sleep(Duration::from_millis(5));
-        receive(&mut b, &mut seen);
-        seen.len()
+        receive(&mut b, &mut packets);
+        packets.len()
     };
     assert_eq!(burst(&emulator), 64);
     assert!(emulator.command("black-hole leaf0-spine0").unwrap().contains("done"));
@@ -255,10 +255,10 @@ fn ranks_are_hosts_of_their_numbers() {
     assert!(error.contains("rank 4 wants to be host 4; the hosts are 0 to 3"), "{error}");
     // An endpoint without a rank takes a free host.
     assert_eq!(emulator.enter(HostChoice::Rank, JobRank::default()).unwrap().welcome().host, 1);
-    let said: Vec<_> = emulator.status().endpoints.iter().map(|e| (e.host, e.rank)).collect();
-    assert_eq!(said, [(0, Some(0)), (2, Some(2)), (2, Some(2))]);
+    let lines: Vec<_> = emulator.status().endpoints.iter().map(|e| (e.host, e.rank)).collect();
+    assert_eq!(lines, [(0, Some(0)), (2, Some(2)), (2, Some(2))]);
     assert_eq!(emulator.status().attached, 4);
-    let relay = emulator.over().1.unwrap();
+    let relay = emulator.finish().1.unwrap();
     assert_eq!((relay.attendance().endpoints(), relay.attendance().ranks()), (4, (2, 4)));
     assert_eq!(relay.attendance().missing(), [1, 3]);
     assert_eq!(relay.attendance().refusals().len(), 1);
@@ -281,8 +281,8 @@ fn a_timeline_begins_with_the_first_packet_and_stands_in_the_record() {
     wait_until("the link's failure", || emulator.status().failures.len() == 2);
     wait_until("the link's recovery", || emulator.status().failures.len() == 1);
     thread::sleep(Duration::from_millis(30));
-    let (said, relay) = emulator.over();
-    assert!(said.iter().any(|line| line == "fail-link leaf0-spine1"), "{said:?}");
+    let (lines, relay) = emulator.finish();
+    assert!(lines.iter().any(|line| line == "fail-link leaf0-spine1"), "{lines:?}");
     let run = relay.unwrap().record().unwrap();
     let events: Vec<&str> = run.events.iter().map(|event| event.what.as_str()).collect();
     assert_eq!(
@@ -335,7 +335,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
     let backwards = NetworkOptions { ecn: Some(Marks::between(0.9, 0.1)), ..Default::default() };
     for (bad, says) in [
         (RelayConfig { rate_scale: 0.0, ..config(path()) }, "rate scale 0"),
-        (RelayConfig { mtu: 100, ..config(path()) }, "576 to 65000"),
+        (RelayConfig { mtu: 100, ..config(path()) }, "576..=65000"),
         (RelayConfig { network: backwards, ..config(path()) }, "low <= high"),
         (RelayConfig { topology: Topology::default(), ..config(path()) }, "at least 2"),
         (RelayConfig { latency_scale: 1e6, ..config(path()) }, "at most"),
@@ -389,10 +389,10 @@ fn rubbish_ends_its_own_connection_alone() {
         }
     }
     send(&mut a, b.local_addr(), 0, b"still there");
-    let mut seen = Vec::new();
+    let mut packets = Vec::new();
     wait_until("the packet", || {
-        receive(&mut b, &mut seen);
-        !seen.is_empty()
+        receive(&mut b, &mut packets);
+        !packets.is_empty()
     });
     assert_eq!(emulator.status().endpoints.len(), 2);
 }

@@ -30,36 +30,36 @@ pub(super) struct Name {
 
 /// The content of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Say<'a> {
+pub(super) enum Content<'a> {
     /// The near end asks whether the far end serves the session; the far end answers with the same
     /// datagram.
-    Alive,
+    Keepalive,
     /// A frame that may get lost: an endpoint's packet, or the notice that no endpoint is attached
     /// at a packet's destination.
     Frame(&'a [u8]),
-    /// The next bytes of the connection's reliable part; no bytes mark its end.
+    /// The next bytes of the connection's reliable part; a piece without bytes marks the end.
     Piece(u32, &'a [u8]),
     /// Acknowledges the piece of this number.
-    Came(u32),
-    /// The connection does not exist, or not any more.
-    Gone,
+    Acknowledged(u32),
+    /// The connection does not exist, or was closed.
+    Closed,
 }
 
-const ALIVE: u8 = 1;
+const KEEPALIVE: u8 = 1;
 const FRAME: u8 = 2;
 const PIECE: u8 = 3;
-const CAME: u8 = 4;
-const GONE: u8 = 5;
+const ACKNOWLEDGED: u8 = 4;
+const CLOSED: u8 = 5;
 
-impl<'a> Say<'a> {
+impl<'a> Content<'a> {
     /// Encodes the datagram into `out`, whose content it replaces.
     pub(super) fn write(&self, name: Name, out: &mut Vec<u8>) {
         let (kind, piece, rest) = match *self {
-            Self::Alive => (ALIVE, 0, &[][..]),
+            Self::Keepalive => (KEEPALIVE, 0, &[][..]),
             Self::Frame(frame) => (FRAME, 0, frame),
             Self::Piece(piece, bytes) => (PIECE, piece, bytes),
-            Self::Came(piece) => (CAME, piece, &[][..]),
-            Self::Gone => (GONE, 0, &[][..]),
+            Self::Acknowledged(piece) => (ACKNOWLEDGED, piece, &[][..]),
+            Self::Closed => (CLOSED, 0, &[][..]),
         };
         out.clear();
         out.extend_from_slice(&MAGIC);
@@ -81,11 +81,11 @@ impl<'a> Say<'a> {
             Name { session: u64::from_le_bytes(*session), number: u32::from_le_bytes(*number) };
         let piece = u32::from_le_bytes(*piece);
         let say = match (kind, rest) {
-            (ALIVE, []) => Self::Alive,
+            (KEEPALIVE, []) => Self::Keepalive,
             (FRAME, frame) => Self::Frame(frame),
             (PIECE, bytes) => Self::Piece(piece, bytes),
-            (CAME, []) => Self::Came(piece),
-            (GONE, []) => Self::Gone,
+            (ACKNOWLEDGED, []) => Self::Acknowledged(piece),
+            (CLOSED, []) => Self::Closed,
             _ => return None,
         };
         Some((name, say))
@@ -101,25 +101,25 @@ mod tests {
         let name = Name { session: 0x0123_4567_89ab_cdef, number: 7 };
         let mut bytes = Vec::new();
         for say in [
-            Say::Alive,
-            Say::Frame(b"frame"),
-            Say::Piece(3, b"piece"),
-            Say::Piece(u32::MAX, b""),
-            Say::Came(9),
-            Say::Gone,
+            Content::Keepalive,
+            Content::Frame(b"frame"),
+            Content::Piece(3, b"piece"),
+            Content::Piece(u32::MAX, b""),
+            Content::Acknowledged(9),
+            Content::Closed,
         ] {
             say.write(name, &mut bytes);
-            assert_eq!(Say::read(&bytes), Some((name, say)));
+            assert_eq!(Content::read(&bytes), Some((name, say)));
             for len in 0..HEAD {
-                assert_eq!(Say::read(&bytes[..len]), None, "{say:?} cut to {len}");
+                assert_eq!(Content::read(&bytes[..len]), None, "{say:?} cut to {len}");
             }
         }
-        Say::Alive.write(name, &mut bytes);
+        Content::Keepalive.write(name, &mut bytes);
         bytes.push(0);
-        assert_eq!(Say::read(&bytes), None, "longer than it can be");
+        assert_eq!(Content::read(&bytes), None, "longer than it can be");
         bytes[24] = 6;
-        assert_eq!(Say::read(&bytes), None, "no kind");
+        assert_eq!(Content::read(&bytes), None, "no kind");
         bytes[0] = b'S';
-        assert_eq!(Say::read(&bytes), None, "another program's");
+        assert_eq!(Content::read(&bytes), None, "another program's");
     }
 }

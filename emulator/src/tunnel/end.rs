@@ -11,17 +11,17 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use squall_net::emulator::frame::{Frame, FrameKind, PacketFrame};
 
-use super::datagram::{MOST, Name, Say};
+use super::datagram::{Content, MOST, Name};
 use super::pieces::{PieceKind, Pieces};
 use crate::client::{Client, Role};
 use crate::clock::{clock, timespec};
 use squall_base::{Span, Time};
 
-/// Intervals at which the near end asks whether the far end is there: before the first answer, and
-/// after it.
+/// Interval at which the near end asks whether the far end is there, until the first answer.
+/// [`ASK`] applies from then on.
 const ASK_FIRST: Span = Span::millis(100);
 const ASK: Span = Span::millis(1000);
-/// Time without a datagram after which the other end counts as gone.
+/// Time without a datagram after which an end assumes that the other end has failed.
 const SILENCE: Span = Span::millis(10_000);
 /// Time to wait for the first answer.
 const FIRST: Span = Span::millis(5000);
@@ -33,8 +33,8 @@ const BATCH: usize = 256;
 /// connections.
 const MOST_OPEN: usize = 4096;
 
-/// Receives a line for each event a user may want to see.
-pub(super) type Teller<'a> = &'a mut dyn FnMut(fmt::Arguments<'_>);
+/// Receives a line for each event that a user may want to know.
+pub(super) type EventLog<'a> = &'a mut dyn FnMut(fmt::Arguments<'_>);
 
 /// A local connection that goes through the tunnel.
 struct Connection {
@@ -51,7 +51,7 @@ impl Connection {
 
     /// Queues bytes from the other end for the local side. Returns false if there was no room for
     /// them.
-    fn give(&mut self, bytes: &[u8]) -> bool {
+    fn queue(&mut self, bytes: &[u8]) -> bool {
         let room = self.client.has_room(bytes.len());
         if room {
             self.client.push(bytes);
@@ -60,12 +60,12 @@ impl Connection {
     }
 
     /// Closes the connection once everything that the other end sent is written.
-    fn leave(&mut self) {
+    fn close_when_sent(&mut self) {
         self.client.role = Role::Leaving;
     }
 
     /// Returns whether the connection is finished and can be removed.
-    fn is_over(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.client.is_done() || self.ended && self.pieces.is_done()
     }
 }
@@ -87,15 +87,15 @@ struct Near {
     /// Number of the last connection.
     last: u32,
     began: Time,
-    asked: Option<Time>,
-    heard: Option<Time>,
+    asked_at: Option<Time>,
+    heard_at: Option<Time>,
 }
 
 impl Near {
     /// Returns when the near end asks again whether the far end is there.
-    fn asks_at(&self) -> Time {
-        let every = if self.heard.is_some() { ASK } else { ASK_FIRST };
-        self.asked.map_or(self.began, |asked| asked + every)
+    fn next_question(&self) -> Time {
+        let every = if self.heard_at.is_some() { ASK } else { ASK_FIRST };
+        self.asked_at.map_or(self.began, |asked_at| asked_at + every)
     }
 }
 
@@ -108,7 +108,7 @@ struct Far {
 /// A near end as the far end knows it.
 struct Session {
     peer: SocketAddr,
-    heard: Time,
+    heard_at: Time,
     /// Connections that the near end opened. A duplicate datagram does not open one again.
     opened: HashSet<u32>,
 }
@@ -150,8 +150,8 @@ impl End {
             session,
             last: 0,
             began: clock(),
-            asked: None,
-            heard: None,
+            asked_at: None,
+            heard_at: None,
         };
         Ok(Self::new(socket, Side::Near(near)))
     }
@@ -174,18 +174,18 @@ impl End {
     ///
     /// # Errors
     /// The reason why the end cannot go on.
-    pub(super) fn run(&mut self, stop: &UnixStream, say: Teller<'_>) -> Result<(), String> {
+    pub(super) fn run(&mut self, stop: &UnixStream, say: EventLog<'_>) -> Result<(), String> {
         let ended = self.turn(stop, say);
         if self.lost > 0 {
             let lost = self.lost;
             say(format_args!(
-                "{lost} packets were lost at this end of the tunnel: no room for them"
+                "{lost} packets were lost at this end of the tunnel: its buffers were full"
             ));
         }
         ended
     }
 
-    fn turn(&mut self, stop: &UnixStream, say: Teller<'_>) -> Result<(), String> {
+    fn turn(&mut self, stop: &UnixStream, say: EventLog<'_>) -> Result<(), String> {
         let mut buffer = vec![0; MOST];
         loop {
             let ready = self.wait(stop).map_err(|error| error.to_string())?;
@@ -202,8 +202,8 @@ impl End {
             for name in ready.names {
                 self.serve(name, now);
             }
-            self.look_after(now, say);
-            self.look_after_sessions(now, say)?;
+            self.serve_connections(now, say);
+            self.check_sessions(now, say)?;
         }
     }
 
@@ -222,7 +222,7 @@ impl End {
         let first = fds.len();
         let mut names = Vec::with_capacity(self.connections.len());
         let mut when = match &self.side {
-            Side::Near(near) => near.asks_at(),
+            Side::Near(near) => near.next_question(),
             Side::Far(_) => clock() + ASK,
         };
         for (name, connection) in &self.connections {
@@ -258,7 +258,7 @@ impl End {
     }
 
     /// Accepts a local connection and gives it a number.
-    fn accept(&mut self, say: Teller<'_>) {
+    fn accept(&mut self, say: EventLog<'_>) {
         let Side::Near(near) = &mut self.side else { return };
         match near.listener.accept().and_then(|(stream, _)| Connection::new(stream)) {
             Ok(connection) => {
@@ -275,12 +275,12 @@ impl End {
     }
 
     /// Reads datagrams, at most [`BATCH`].
-    fn receive(&mut self, now: Time, buffer: &mut [u8], say: Teller<'_>) {
+    fn receive(&mut self, now: Time, buffer: &mut [u8], say: EventLog<'_>) {
         for _ in 0..BATCH {
             match self.socket.recv_from(buffer) {
                 Ok((len, from)) => {
-                    if let Some((name, what)) = Say::read(&buffer[..len]) {
-                        self.hear(from, name, what, now, say);
+                    if let Some((name, what)) = Content::read(&buffer[..len]) {
+                        self.handle_datagram(from, name, what, now, say);
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -292,44 +292,52 @@ impl End {
     }
 
     /// Handles a datagram of the other end.
-    fn hear(&mut self, from: SocketAddr, name: Name, what: Say<'_>, now: Time, say: Teller<'_>) {
+    fn handle_datagram(
+        &mut self,
+        from: SocketAddr,
+        name: Name,
+        what: Content<'_>,
+        now: Time,
+        say: EventLog<'_>,
+    ) {
         if !self.knows(from, name, what, now, say) {
             return;
         }
         let Some(connection) = self.connections.get_mut(&name) else {
-            // Answer an end that still uses the connection. `Gone` itself is never answered.
-            if matches!(what, Say::Frame(_) | Say::Piece(..)) {
-                self.tell(name, Say::Gone);
+            // An end that still uses the connection gets an answer. `Closed` itself is never
+            // answered.
+            if matches!(what, Content::Frame(_) | Content::Piece(..)) {
+                self.send_content(name, Content::Closed);
             }
             return;
         };
         match what {
-            Say::Alive => {}
-            Say::Frame(bytes) => {
+            Content::Keepalive => {}
+            Content::Frame(bytes) => {
                 let far = matches!(self.side, Side::Far(_));
                 if connection.pieces.has_begun()
                     && let Some((kind, frame)) = arrived(bytes, now)
                     && (kind == FrameKind::Packet || kind == FrameKind::Nobody && !far)
-                    && !connection.give(&frame)
+                    && !connection.queue(&frame)
                 {
                     self.lost += 1;
                 }
             }
-            // There is no room. The other end sends the piece again.
-            Say::Piece(_, bytes) if !connection.client.has_room(bytes.len()) => {}
-            Say::Piece(number, bytes) => {
-                let taken = connection.pieces.take(number);
-                if taken == PieceKind::New && bytes.is_empty() {
-                    connection.leave();
-                } else if taken == PieceKind::New {
+            // There is no room, so the piece is not acknowledged. The other end sends it again.
+            Content::Piece(_, bytes) if !connection.client.has_room(bytes.len()) => {}
+            Content::Piece(number, bytes) => {
+                let kind = connection.pieces.take(number);
+                if kind == PieceKind::New && bytes.is_empty() {
+                    connection.close_when_sent();
+                } else if kind == PieceKind::New {
                     connection.client.push(bytes);
                 }
-                if taken != PieceKind::OutOfTurn {
-                    self.tell(name, Say::Came(number));
+                if kind != PieceKind::OutOfTurn {
+                    self.send_content(name, Content::Acknowledged(number));
                 }
             }
-            Say::Came(number) => connection.pieces.came(number),
-            Say::Gone => {
+            Content::Acknowledged(number) => connection.pieces.acknowledge(number),
+            Content::Closed => {
                 self.connections.remove(&name);
             }
         }
@@ -341,16 +349,16 @@ impl End {
         &mut self,
         from: SocketAddr,
         name: Name,
-        what: Say<'_>,
+        what: Content<'_>,
         now: Time,
-        say: Teller<'_>,
+        say: EventLog<'_>,
     ) -> bool {
         match &mut self.side {
             Side::Near(near) => {
                 if name.session != near.session {
                     return false;
                 }
-                if near.heard.replace(now).is_none() {
+                if near.heard_at.replace(now).is_none() {
                     say(format_args!("the emulator at {from} answers"));
                 }
                 true
@@ -358,24 +366,24 @@ impl End {
             Side::Far(far) => {
                 let full = far.sessions.len() >= MOST_OPEN;
                 let is_new = !far.sessions.contains_key(&name.session);
-                if is_new && (full || what != Say::Alive) {
+                if is_new && (full || what != Content::Keepalive) {
                     // A near end must first ask whether an emulator is here.
                     return false;
                 }
                 if is_new {
-                    say(format_args!("{from} has a tunnel to here"));
+                    say(format_args!("a tunnel from {from} was opened"));
                 }
                 let session = far.sessions.entry(name.session).or_insert_with(|| Session {
                     peer: from,
-                    heard: now,
+                    heard_at: now,
                     opened: HashSet::new(),
                 });
-                (session.peer, session.heard) = (from, now);
-                if what == Say::Alive {
-                    self.tell(name, Say::Alive);
+                (session.peer, session.heard_at) = (from, now);
+                if what == Content::Keepalive {
+                    self.send_content(name, Content::Keepalive);
                     return false;
                 }
-                let opens = matches!(what, Say::Piece(0, [_, ..]))
+                let opens = matches!(what, Content::Piece(0, [_, ..]))
                     && self.connections.len() < MOST_OPEN
                     && session.opened.insert(name.number);
                 if opens {
@@ -392,7 +400,7 @@ impl End {
     }
 
     /// Sends a datagram to the other end. A datagram that the system refuses is lost.
-    fn tell(&mut self, name: Name, what: Say<'_>) {
+    fn send_content(&mut self, name: Name, what: Content<'_>) {
         what.write(name, &mut self.out);
         send(&self.socket, &self.side, name, &self.out);
     }
@@ -409,7 +417,7 @@ impl End {
                 Ok(Some(frame)) => {
                     let len = frame.bytes.len();
                     if let Some(departing) = departing(&frame, now) {
-                        Say::Frame(&departing).write(name, out);
+                        Content::Frame(&departing).write(name, out);
                         *lost += u64::from(!send(socket, side, name, out));
                     } else {
                         connection.pieces.push(frame.bytes);
@@ -424,58 +432,63 @@ impl End {
         }
     }
 
-    /// Sends pieces that are due, and removes connections that are finished or given up.
-    fn look_after(&mut self, now: Time, say: Teller<'_>) {
+    /// Sends pieces that are due, and removes connections that are finished or whose other end does
+    /// not answer.
+    fn serve_connections(&mut self, now: Time, say: EventLog<'_>) {
         let Self { socket, side, connections, out, .. } = self;
         connections.retain(|name, connection| {
             if let Some((number, bytes)) = connection.pieces.due(now) {
-                Say::Piece(number, bytes).write(*name, out);
+                Content::Piece(number, bytes).write(*name, out);
                 send(socket, side, *name, out);
             }
             let broken = connection.client.flush().is_err();
             let given_up = connection.pieces.is_given_up(now);
             if given_up {
                 say(format_args!(
-                    "connection {} is given up: the other end does not take what it said",
+                    "connection {} is closed: the other end of the tunnel did not acknowledge its data",
                     name.number
                 ));
             }
-            !(given_up || broken && connection.ended || connection.is_over())
+            !(given_up || broken && connection.ended || connection.is_finished())
         });
     }
 
-    /// Asks whether the far end is there, and gives up sessions that were silent for too long.
-    fn look_after_sessions(&mut self, now: Time, say: Teller<'_>) -> Result<(), String> {
+    /// Asks whether the far end is there, and closes sessions whose other end was silent for too
+    /// long.
+    fn check_sessions(&mut self, now: Time, say: EventLog<'_>) -> Result<(), String> {
         match &mut self.side {
             Side::Near(near) => {
-                match near.heard {
+                match near.heard_at {
                     None if near.began + FIRST <= now => {
                         return Err(format!(
                             "no emulator answers at {}: is it up with --listen, and do firewalls let its UDP port through?",
                             near.far
                         ));
                     }
-                    Some(heard) if heard + SILENCE <= now => {
+                    Some(heard_at) if heard_at + SILENCE <= now => {
                         return Err(format!(
-                            "the emulator at {} has not answered for {SILENCE}: it is gone, or the way there",
+                            "the emulator at {} has not answered for {SILENCE}: it has ended, or the network is down",
                             near.far
                         ));
                     }
                     _ => {}
                 }
-                if near.asks_at() <= now {
-                    near.asked = Some(now);
+                if near.next_question() <= now {
+                    near.asked_at = Some(now);
                     let name = Name { session: near.session, number: 0 };
-                    self.tell(name, Say::Alive);
+                    self.send_content(name, Content::Keepalive);
                 }
             }
             Side::Far(far) => {
                 let connections = &mut self.connections;
-                far.sessions.retain(|session, seen| {
-                    let alive = seen.heard + SILENCE > now;
+                far.sessions.retain(|session, state| {
+                    let alive = state.heard_at + SILENCE > now;
                     if !alive {
                         connections.retain(|name, _| name.session != *session);
-                        say(format_args!("the tunnel of {} is gone", seen.peer));
+                        say(format_args!(
+                            "the tunnel from {} is closed: nothing arrived for {SILENCE}",
+                            state.peer
+                        ));
                     }
                     alive
                 });

@@ -27,13 +27,13 @@ use std::thread::JoinHandle;
 use super::relay::listen;
 use end::End;
 
-/// Serves the near end of a tunnel: opens `socket` for endpoints and commands, and carries what
+/// Serves the near end of a tunnel. It opens `socket` for endpoints and commands, and carries what
 /// they send to the emulator that listens at `far` (`HOST:PORT`), until a byte arrives at `stop` or
-/// the emulator ends. `report` gets a line for each event a user may want to see.
+/// the emulator ends. `report` gets a line for each event that a user may want to know.
 ///
 /// # Errors
 /// `far` is no address, the socket cannot be opened, or no emulator answers.
-pub fn lead(
+pub fn serve_near_end(
     socket: &Path,
     far: &str,
     stop: &UnixStream,
@@ -83,7 +83,7 @@ impl FarEnd {
             .name("squall-tunnel".to_owned())
             .spawn(move || {
                 if let Err(why) = end.run(&stopped, &mut |line| say(line)) {
-                    say(format_args!("tunnels end: {why}"));
+                    say(format_args!("the tunnels are closed: {why}"));
                 }
             })
             .map_err(refused)?;

@@ -12,7 +12,8 @@ use squall_base::{Span, Time};
 const PIECE: usize = 1200;
 /// Time after which a piece is sent again.
 const AGAIN: Span = Span::millis(100);
-/// Time after which the other end is given up, from the first transmission of a piece.
+/// Time after which the connection is closed if the other end has not acknowledged a piece, counted
+/// from the piece's first transmission.
 const PATIENCE: Span = Span::millis(5000);
 
 /// State of both directions of one connection.
@@ -73,7 +74,7 @@ impl Pieces {
     }
 
     /// Handles the acknowledgement of piece `number`.
-    pub(super) fn came(&mut self, number: u32) {
+    pub(super) fn acknowledge(&mut self, number: u32) {
         if self.sent.is_some() && number == self.number {
             self.waiting.pop_front();
             self.number = self.number.wrapping_add(1);
@@ -134,7 +135,7 @@ mod tests {
                         PieceKind::OutOfTurn => panic!("piece {number} out of turn"),
                     }
                     if rng.below(2) == 0 {
-                        here.came(number);
+                        here.acknowledge(number);
                     }
                 }
                 rounds += 1;
@@ -149,7 +150,7 @@ mod tests {
         let mut pieces = Pieces::default();
         assert_eq!(pieces.when(), None);
         pieces.push(b"hello");
-        pieces.came(0);
+        pieces.acknowledge(0);
         assert!(!pieces.is_done(), "it was not sent");
         let begun = Time(1_000);
         assert_eq!(pieces.due(begun), Some((0, &b"hello"[..])));
@@ -157,7 +158,7 @@ mod tests {
         assert!(pieces.due(begun + Span::millis(100)).is_some());
         assert!(!pieces.is_given_up(begun + Span::millis(4999)));
         assert!(pieces.is_given_up(begun + Span::millis(5000)));
-        pieces.came(1);
+        pieces.acknowledge(1);
         assert!(!pieces.is_done());
         assert_eq!(pieces.take(5), PieceKind::OutOfTurn);
         assert!(!pieces.has_begun());

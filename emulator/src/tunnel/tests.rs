@@ -225,7 +225,7 @@ fn a_tunnel_to_nowhere_says_so() {
 
 #[test]
 fn unverified_senders_and_repeated_datagrams_open_no_session() {
-    use super::datagram::{Name, Say};
+    use super::datagram::{Content, Name};
     let folder = Folder::new("unverified");
     let here = folder.0.join("here");
     let emulator = emulator(&here);
@@ -234,13 +234,13 @@ fn unverified_senders_and_repeated_datagrams_open_no_session() {
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let (mut out, mut buffer) = (Vec::new(), vec![0; 65_536]);
     let name = Name { session: 5, number: 1 };
-    let mut say = |name: Name, what: Say<'_>| {
+    let mut say = |name: Name, what: Content<'_>| {
         what.write(name, &mut out);
         socket.send_to(&out, far.addr()).unwrap();
     };
     let mut hear = || {
         let len = socket.recv(&mut buffer).unwrap();
-        let (name, what) = Say::read(&buffer[..len]).unwrap();
+        let (name, what) = Content::read(&buffer[..len]).unwrap();
         (name, format!("{what:?}"))
     };
     let attached =
@@ -249,40 +249,40 @@ fn unverified_senders_and_repeated_datagrams_open_no_session() {
     let hello = Hello { addr, host: None, process: 7, member: JobRank::default() }.encode();
 
     // The far end accepts no session that has not asked first.
-    say(name, Say::Piece(0, &hello));
+    say(name, Content::Piece(0, &hello));
     let whole = Name { number: 0, ..name };
-    say(whole, Say::Alive);
-    assert_eq!(hear(), (whole, "Alive".to_owned()));
+    say(whole, Content::Keepalive);
+    assert_eq!(hear(), (whole, "Keepalive".to_owned()));
     assert_eq!(attached().attached, 0);
     // The connection of these packets was never opened.
-    say(name, Say::Frame(b"x"));
-    assert_eq!(hear(), (name, "Gone".to_owned()));
+    say(name, Content::Frame(b"x"));
+    assert_eq!(hear(), (name, "Closed".to_owned()));
     // The connection is opened and closed.
-    say(name, Say::Piece(0, &hello));
-    assert_eq!(hear(), (name, "Came(0)".to_owned()));
+    say(name, Content::Piece(0, &hello));
+    assert_eq!(hear(), (name, "Acknowledged(0)".to_owned()));
     let (_, welcome) = hear();
     assert!(welcome.starts_with("Piece(0, ["), "{welcome}");
-    say(name, Say::Came(0));
-    say(name, Say::Piece(1, b""));
-    assert_eq!(hear(), (name, "Came(1)".to_owned()));
+    say(name, Content::Acknowledged(0));
+    say(name, Content::Piece(1, b""));
+    assert_eq!(hear(), (name, "Acknowledged(1)".to_owned()));
     assert_eq!(attached().attached, 1);
     // A piece that arrives late does not open the connection again. While the far end still closes
-    // the connection, it acknowledges the copy; then it answers that the connection is gone.
+    // the connection, it acknowledges the copy; then it answers that the connection is closed.
     let mut ended = false;
     for _ in 0..6000 {
-        say(name, Say::Piece(0, &hello));
+        say(name, Content::Piece(0, &hello));
         let (answered, answer) = hear();
         assert_eq!(answered, name);
-        if answer == "Gone" {
+        if answer == "Closed" {
             ended = true;
             break;
         }
-        assert_eq!(answer, "Came(0)");
+        assert_eq!(answer, "Acknowledged(0)");
         thread::sleep(Duration::from_millis(10));
     }
     assert!(ended, "the connection does not end");
-    say(name, Say::Piece(0, &hello));
-    assert_eq!(hear(), (name, "Gone".to_owned()));
+    say(name, Content::Piece(0, &hello));
+    assert_eq!(hear(), (name, "Closed".to_owned()));
     assert_eq!(attached().attached, 1);
     drop(far);
     emulator.end();

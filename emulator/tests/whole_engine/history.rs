@@ -69,7 +69,7 @@ enum Action {
     Send(usize),
     Recv(usize),
     Read { at: usize, peer: usize, offset: u64, len: u64 },
-    Write { at: usize, peer: usize, offset: u64, len: u64, seed: u64, told: bool },
+    Write { at: usize, peer: usize, offset: u64, len: u64, seed: u64, notified: bool },
     Fail(Failure),
     Crash(usize),
     Restart(usize),
@@ -81,7 +81,7 @@ enum What {
     Send(usize),
     Recv { message: usize, base: u64 },
     Read { peer: usize, offset: u64, base: u64, len: u64 },
-    Write { peer: usize, offset: u64, len: u64, seed: u64, told: bool },
+    Write { peer: usize, offset: u64, len: u64, seed: u64, notified: bool },
 }
 
 #[derive(Clone, Debug)]
@@ -118,7 +118,7 @@ struct History {
     /// By context minus one.
     ops: Vec<Op>,
     /// Ends of peers' writes with data, by (host, life, data).
-    told: BTreeMap<(usize, u32, u64), u32>,
+    notified: BTreeMap<(usize, u32, u64), u32>,
     crashed: Vec<bool>,
     /// Messages in the order they were sent.
     order: Vec<usize>,
@@ -241,8 +241,8 @@ fn script(
                 let len = u64::from(rng.below(6_000)).min(REGION - used[peer]);
                 let offset = used[peer];
                 used[peer] += len;
-                let (seed, told) = (rng.next_u64(), rng.chance(0.5));
-                script.push((when, Action::Write { at, peer, offset, len, seed, told }));
+                let (seed, notified) = (rng.next_u64(), rng.chance(0.5));
+                script.push((when, Action::Write { at, peer, offset, len, seed, notified }));
             }
         }
     }
@@ -306,7 +306,7 @@ pub(crate) fn run(seed: u64, shown: bool) -> Totals {
         world,
         messages,
         ops: Vec::new(),
-        told: BTreeMap::new(),
+        notified: BTreeMap::new(),
         order: Vec::new(),
         may_wait: true,
         totals: Totals::default(),
@@ -347,12 +347,12 @@ impl History {
     /// Lets time pass until `end`, or until everything that must end has ended.
     fn advance(&mut self, end: Picos, until_over: bool) {
         loop {
-            let Self { world, ops, told, .. } = self;
+            let Self { world, ops, notified, .. } = self;
             let lives: Vec<u32> = world.hosts.iter().map(|h| h.life).collect();
             let mut count = |host: usize, done: Completion| {
                 if done.kind == OpKind::RemoteWrite {
-                    let data = done.data.expect("a write that is told has data");
-                    *told.entry((host, lives[host], data)).or_default() += 1;
+                    let data = done.data.expect("a write with a notification has data");
+                    *notified.entry((host, lives[host], data)).or_default() += 1;
                 } else if done.context > 0 {
                     // Injected messages have none.
                     ops[done.context as usize - 1].ends.push(done);
@@ -420,16 +420,16 @@ impl History {
                 self.world.submit(at, op);
                 self.posted(at, What::Read { peer, offset, base, len });
             }
-            Action::Write { at, peer, offset, len, seed, told } => {
+            Action::Write { at, peer, offset, len, seed, notified } => {
                 if self.world.hosts[at].dead {
                     return;
                 }
                 let base = self.world.hosts[at].memory.put(&pattern(seed, len));
-                let data = told.then_some(self.ops.len() as u64);
+                let data = notified.then_some(self.ops.len() as u64);
                 let remote = RemoteIov::One(RemoteSeg { address: offset, len, key: WRITE });
                 let op = self.rma(at, peer, Work::Write(remote), Buf::new(base, len), data);
                 self.world.submit(at, op);
-                self.posted(at, What::Write { peer, offset, len, seed, told });
+                self.posted(at, What::Write { peer, offset, len, seed, notified });
             }
             Action::Fail(what) => {
                 self.world.net.fail(self.world.now, what);
@@ -567,14 +567,14 @@ impl History {
                 }
             }
         }
-        for (&(host, _, data), &count) in &self.told {
-            assert_eq!(count, 1, "write {data} is told once to host {host}");
+        for (&(host, _, data), &count) in &self.notified {
+            assert_eq!(count, 1, "write {data} is reported once to host {host}");
         }
         if !crashing && !long {
             for (n, op) in self.ops.iter().enumerate() {
-                let What::Write { peer, told, .. } = op.what else { continue };
-                let heard = self.told.contains_key(&(peer, 0, n as u64));
-                assert_eq!(heard, told, "write {n} is told to its target");
+                let What::Write { peer, notified, .. } = op.what else { continue };
+                let reported = self.notified.contains_key(&(peer, 0, n as u64));
+                assert_eq!(reported, notified, "write {n} is reported to its target");
             }
             for host in &self.world.hosts {
                 assert!(host.engine.is_idle(), "nothing is left to do");

@@ -21,7 +21,7 @@ const LEN: u64 = 4_000_000;
 /// Hosts that send to the first one.
 const SENDERS: usize = 3;
 
-/// The unloaded round trip, as endpoints are told.
+/// The unloaded round trip, as endpoints learn it.
 const RTT: Span = Span::micros(25);
 /// What is sent in it.
 const BDP: u64 = 31_250;
@@ -169,13 +169,16 @@ fn incast(cc: &str, does: Switches) -> Came {
 
 #[test]
 fn hpcc_lives_on_what_switches_write() {
-    let told = incast("hpcc", Switches::Telemetry);
+    let with_records = incast("hpcc", Switches::Telemetry);
     let fixed = incast("none", Switches::Telemetry);
-    assert_eq!((told.without, told.malformed, fixed.malformed), (0, 0, 0));
+    assert_eq!((with_records.without, with_records.malformed, fixed.malformed), (0, 0, 0));
     // 12 MB at 10 Gb/s are 9.6 ms; HPCC takes 95 % of the line, and the slowest sends alone for a while.
-    assert!(told.end < Picos::micros(12_500), "{told:?}");
+    assert!(with_records.end < Picos::micros(12_500), "{with_records:?}");
     // A bandwidth-delay product is 31 KB.
-    assert!(told.longest < 40_000 && fixed.longest > 400_000, "{told:?}, {fixed:?}");
+    assert!(
+        with_records.longest < 40_000 && fixed.longest > 400_000,
+        "{with_records:?}, {fixed:?}"
+    );
     let decorated = incast("hpcc:vai=1,sf=30", Switches::Telemetry);
     assert!(decorated.without == 0 && decorated.longest < 60_000, "{decorated:?}");
 }
@@ -183,8 +186,12 @@ fn hpcc_lives_on_what_switches_write() {
 /// Where they write nothing all arrives all the same, and each sender says that it makes do.
 #[test]
 fn without_telemetry_it_says_so_and_goes_on() {
-    let untold = incast("hpcc", Switches::Nothing);
-    assert_eq!((untold.without, untold.malformed), (SENDERS, 0), "{untold:?}");
+    let without_records = incast("hpcc", Switches::Nothing);
+    assert_eq!(
+        (without_records.without, without_records.malformed),
+        (SENDERS, 0),
+        "{without_records:?}"
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
-use squall_emulator::tunnel::lead;
+use squall_emulator::tunnel::serve_near_end;
 
 use super::cli::tell;
 
@@ -28,7 +28,7 @@ pub(crate) struct TunnelArgs {
 /// Serves the near end until it ends or is interrupted.
 pub(super) fn run(socket: &Path, args: &TunnelArgs) -> ExitCode {
     let served = stop_on_interrupt().and_then(|stop| {
-        lead(socket, &args.emulator, &stop, &mut |line| {
+        serve_near_end(socket, &args.emulator, &stop, &mut |line| {
             if !args.quiet {
                 tell(line);
             }
