@@ -130,8 +130,8 @@ mod tests {
 
     fn place(set: &[(&str, &str)]) -> JobPlace {
         JobPlace::from_launcher(
-            |asked| {
-                set.iter().find(|(name, _)| *name == asked).map(|(_, value)| (*value).to_owned())
+            |wanted| {
+                set.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).to_owned())
             },
             77,
         )

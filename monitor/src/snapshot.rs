@@ -279,11 +279,11 @@ mod tests {
                 }
             }
         });
-        let mut taken = 0;
+        let mut snapshots = 0;
         for _ in 0..2000 {
             let read = || Ok::<_, SnapshotError>(bytes(&words));
             if let Ok(shown) = Snapshot::take(read, 100, false) {
-                taken += 1;
+                snapshots += 1;
                 let n = shown.written;
                 assert_eq!(shown.counters, [n, n]);
                 assert!(shown.flows.iter().all(|flow| flow == &[n, n, n]), "{shown:?}");
@@ -291,7 +291,7 @@ mod tests {
         }
         stop.store(true, Ordering::Relaxed);
         writer.join().expect("no panic");
-        assert!(taken > 0);
+        assert!(snapshots > 0);
     }
 
     /// A reader in the middle of a publication finds the old values, the new ones, or that they are being written.

@@ -69,10 +69,10 @@ fn emitted(len: usize, emit: impl FnOnce(&mut [u8]) -> usize) -> Vec<u8> {
 
 #[test]
 fn what_a_speculative_request_says() {
-    let said = Speculation { epoch: 0x77, number: 0x2225, weight: 0x366 };
-    assert_eq!(said.pack(), Ccc { ccc_id: 0xf7, credit_target: 0x0088_9766 });
-    assert_eq!(Speculation::of(said.pack()), Some(said));
-    assert_eq!(Speculation::of(Ccc { ccc_id: 0, ..said.pack() }), None);
+    let speculation = Speculation { epoch: 0x77, number: 0x2225, weight: 0x366 };
+    assert_eq!(speculation.pack(), Ccc { ccc_id: 0xf7, credit_target: 0x0088_9766 });
+    assert_eq!(Speculation::of(speculation.pack()), Some(speculation));
+    assert_eq!(Speculation::of(Ccc { ccc_id: 0, ..speculation.pack() }), None);
 }
 
 #[test]

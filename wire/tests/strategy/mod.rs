@@ -202,9 +202,14 @@ fn ack() -> impl Strategy<Value = Ack> {
             AckExt::Ccx(AckCcx { cc_type, mpr, sack_psn_offset, sack_bitmap, state })
         },
     );
-    let asked = select(vec![AckRequest::None, AckRequest::Clear, AckRequest::Close]);
+    let ack_request = select(vec![AckRequest::None, AckRequest::Clear, AckRequest::Close]);
     let ids = (1..=u16::MAX, 1..=u16::MAX);
-    (any::<(bool, bool, bool, i16, u32)>(), asked, ids, prop_oneof![Just(AckExt::None), cc, ccx])
+    (
+        any::<(bool, bool, bool, i16, u32)>(),
+        ack_request,
+        ids,
+        prop_oneof![Just(AckExt::None), cc, ccx],
+    )
         .prop_map(|(fields, request, (spdcid, dpdcid), ext)| {
             let (ce, retx, probe, ack_psn_offset, cack) = fields;
             let next = NextHeader::None;
@@ -332,7 +337,7 @@ fn semantic_request() -> BoxedStrategy<(Ses, usize)> {
 }
 
 /// The payload of a message in one packet, `len` bytes if it may have that many.
-fn alone(opcode: Opcode, extension: &Extension, len: u16) -> u16 {
+fn single_packet_len(opcode: Opcode, extension: &Extension, len: u16) -> u16 {
     match extension {
         Extension::CompareSwap(_) => 0,
         Extension::Rendezvous(r) => u16::try_from(r.eager_length).unwrap(),
@@ -342,7 +347,8 @@ fn alone(opcode: Opcode, extension: &Extension, len: u16) -> u16 {
 }
 
 fn one(fields: &StdRequest, len: u16) -> (Ses, usize) {
-    let (mut len, mut length) = (alone(fields.opcode, &fields.extension, len), u32::from(len));
+    let (mut len, mut length) =
+        (single_packet_len(fields.opcode, &fields.extension, len), u32::from(len));
     match (fields.opcode, &fields.extension) {
         // What is moved is not in the packet.
         (Opcode::Read | Opcode::DeferrableRtr | Opcode::MsgError, _)
@@ -379,7 +385,7 @@ fn several(fields: &StdRequest, len: u16, offset: u32, more: u32) -> (Ses, usize
 }
 
 fn small(fields: &StdRequest, len: u16) -> (Ses, usize) {
-    let here = alone(fields.opcode, &fields.extension, len);
+    let here = single_packet_len(fields.opcode, &fields.extension, len);
     let ses = SmallRequest {
         opcode: fields.opcode,
         delivery_complete: fields.delivery_complete,
@@ -397,7 +403,7 @@ fn small(fields: &StdRequest, len: u16) -> (Ses, usize) {
 }
 
 fn medium(fields: &StdRequest, len: u16) -> (Ses, usize) {
-    let here = alone(fields.opcode, &fields.extension, len);
+    let here = single_packet_len(fields.opcode, &fields.extension, len);
     let ses = MediumRequest {
         opcode: fields.opcode,
         delivery_complete: fields.delivery_complete,
