@@ -11,7 +11,7 @@ use crate::run::launchers::{recognise, version_output};
 fn judge(text: &str, set: impl Fn(&str) -> Option<String>) -> Option<Finding> {
     let launcher = recognise(text)?;
     let missing: Vec<String> = launcher
-        .needs
+        .required
         .iter()
         .filter(|(name, value)| set(name).as_deref() != Some(value))
         .map(|(name, value)| format!("export {name}={value}"))
@@ -46,12 +46,12 @@ pub(super) fn check() -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::doctor::finding::Level;
-    use crate::run::launchers::LAUNCHERS;
+    use crate::run::launchers::MPI_IMPLEMENTATIONS;
 
     #[test]
     fn the_page_about_hosts_asks_for_the_same() {
         let page = include_str!("../../../docs/hosts.md");
-        for (name, value) in LAUNCHERS.iter().flat_map(|launcher| launcher.needs) {
+        for (name, value) in MPI_IMPLEMENTATIONS.iter().flat_map(|launcher| launcher.required) {
             assert!(page.contains(&format!("{name}={value}")), "{name}={value}");
         }
     }

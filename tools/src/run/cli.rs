@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use super::REFUSED;
 use super::emulated::{self, EmulatedArgs};
 use super::job::Job;
-use super::launchers::{LAUNCHERS, Launcher, Starter};
+use super::launchers::{Launcher, MPI_IMPLEMENTATIONS, MpiImplementation};
 use super::preparation::{self, PreparedJob, Variables, prepare};
 use super::summary::JobSummary;
 use super::switches::Switches;
@@ -63,8 +63,8 @@ pub(crate) struct EnvArgs {
 struct MpiName(usize);
 
 impl MpiName {
-    const ALL: [Self; LAUNCHERS.len()] = {
-        let mut all = [Self(0); LAUNCHERS.len()];
+    const ALL: [Self; MPI_IMPLEMENTATIONS.len()] = {
+        let mut all = [Self(0); MPI_IMPLEMENTATIONS.len()];
         let mut i = 0;
         while i < all.len() {
             all[i] = Self(i);
@@ -73,8 +73,8 @@ impl MpiName {
         all
     };
 
-    fn launcher(self) -> &'static Launcher {
-        &LAUNCHERS[self.0]
+    fn mpi(self) -> &'static MpiImplementation {
+        &MPI_IMPLEMENTATIONS[self.0]
     }
 }
 
@@ -84,8 +84,8 @@ impl ValueEnum for MpiName {
     }
 
     fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
-        let launcher = self.launcher();
-        Some(clap::builder::PossibleValue::new(launcher.key).help(launcher.name))
+        let mpi = self.mpi();
+        Some(clap::builder::PossibleValue::new(mpi.key).help(mpi.name))
     }
 }
 
@@ -107,8 +107,8 @@ fn run_job(args: &RunArgs, origin: &Origin) -> Result<u8, String> {
             let PreparedJob { command, variables } =
                 prepare(&args.command, args.all, &args.switches, Variables::new())?;
             // There is no emulator to stop: only the end of the job counts.
-            let (_end, over) = UnixStream::pair().map_err(|error| error.to_string())?;
-            (Job::start(&command, &variables, over)?.wait()?, None)
+            let (_end, end_notice) = UnixStream::pair().map_err(|error| error.to_string())?;
+            (Job::start(&command, &variables, end_notice)?.wait()?, None)
         }
     };
     let summary = JobSummary::new(&ended.reports);
@@ -129,12 +129,12 @@ fn run_job(args: &RunArgs, origin: &Origin) -> Result<u8, String> {
 /// # Errors
 /// The environment contradicts a variable, an option is not valid, or the provider cannot be loaded.
 pub(crate) fn print_variables(args: &EnvArgs) -> Result<(), String> {
-    let starter = match args.mpi {
-        Some(name) => Starter::Mpi(name.launcher()),
-        None => Starter::of("mpiexec".as_ref()).unwrap_or(Starter::Program),
+    let launcher = match args.mpi {
+        Some(name) => Launcher::Mpi(name.mpi()),
+        None => Launcher::of("mpiexec".as_ref()).unwrap_or(Launcher::Program),
     };
     let mut text = String::new();
-    for (name, value) in preparation::variables(starter, args.all, &args.switches)? {
+    for (name, value) in preparation::variables(launcher, args.all, &args.switches)? {
         text.push_str(&format!("export {name}={}\n", quoted(&value)));
     }
     io::stdout().write_all(text.as_bytes()).map_err(|error| error.to_string())

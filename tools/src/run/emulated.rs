@@ -82,8 +82,8 @@ pub(super) fn run(
     if !quiet {
         tell(format_args!("{}", about(&relay)));
     }
-    let (stop, over) = UnixStream::pair().map_err(|e| e.to_string())?;
-    let job = Job::start(command, &variables, over)?;
+    let (stop, end_notice) = UnixStream::pair().map_err(|e| e.to_string())?;
+    let job = Job::start(command, &variables, end_notice)?;
     let served = relay.run(&stop, &mut |line| {
         if !quiet {
             tell(line);

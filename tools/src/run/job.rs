@@ -45,7 +45,7 @@ pub(crate) struct JobEnd {
 
 struct State {
     pid: Pid,
-    over: AtomicBool,
+    ended: AtomicBool,
     interrupted: AtomicBool,
 }
 
@@ -62,7 +62,7 @@ impl State {
 
     /// Sends a signal to the process, unless it has ended.
     fn send(&self, signal: Signal) {
-        if !self.over.load(Ordering::SeqCst) {
+        if !self.ended.load(Ordering::SeqCst) {
             // The process may have ended meanwhile.
             let _ = kill_process(self.pid, signal);
         }
@@ -71,12 +71,12 @@ impl State {
     /// Waits for the end of the process. Returns false if it takes too long.
     fn ends_in_time(&self) -> bool {
         for _ in 0..PATIENCE.as_millis() / POLL_INTERVAL.as_millis() {
-            if self.over.load(Ordering::SeqCst) {
+            if self.ended.load(Ordering::SeqCst) {
                 return true;
             }
             thread::sleep(POLL_INTERVAL);
         }
-        self.over.load(Ordering::SeqCst)
+        self.ended.load(Ordering::SeqCst)
     }
 }
 
@@ -94,7 +94,7 @@ fn forward_signals(state: Arc<State>) -> io::Result<()> {
             state.interrupted.store(true, Ordering::SeqCst);
             match (count, signal) {
                 (1, SIGINT) => {
-                    // A terminal has sent it to the job, too, which would take a second one for impatience.
+                    // A terminal has sent it to the job, too. A second one would make the job end at once.
                     if !is_in_foreground() {
                         state.send(Signal::INT);
                     }
@@ -129,7 +129,7 @@ fn is_in_foreground() -> bool {
 
 impl Job {
     /// Starts a job with `variables` added to its environment. The job's standard error is copied to
-    /// ours, without the reports of its processes. When the job ends, a byte is written to `over`.
+    /// ours, without the reports of its processes. When the job ends, a byte is written to `end_notice`.
     /// Signals that ask for an end go to the job.
     ///
     /// # Errors
@@ -137,7 +137,7 @@ impl Job {
     pub(crate) fn start(
         command: &[OsString],
         variables: &Variables,
-        over: UnixStream,
+        end_notice: UnixStream,
     ) -> Result<Self, String> {
         let mut words = command.iter();
         let program = words.next().ok_or_else(|| "a command is expected".to_owned())?;
@@ -147,14 +147,14 @@ impl Job {
         let standard_error = child.stderr.take().ok_or("the job has no standard error")?;
         let collector = ReportCollector::start(standard_error, io::stderr());
         let pid = Pid::from_child(&child);
-        let (over_flag, interrupted) = (AtomicBool::new(false), AtomicBool::new(false));
-        let state = Arc::new(State { pid, over: over_flag, interrupted });
-        let of_waiter = Arc::clone(&state);
+        let (ended_flag, interrupted) = (AtomicBool::new(false), AtomicBool::new(false));
+        let state = Arc::new(State { pid, ended: ended_flag, interrupted });
+        let shared = Arc::clone(&state);
         let waiter = thread::spawn(move || {
             let ended = child.wait();
-            of_waiter.over.store(true, Ordering::SeqCst);
-            // The reader of `over` may be gone, which is no error.
-            let _ = (&over).write(b".");
+            shared.ended.store(true, Ordering::SeqCst);
+            // The reader of `end_notice` may be gone, which is no error.
+            let _ = (&end_notice).write(b".");
             ended
         });
         let handled = forward_signals(Arc::clone(&state));
@@ -176,10 +176,13 @@ impl Job {
     /// # Errors
     /// The end of the job cannot be observed.
     pub(crate) fn wait(self) -> Result<JobEnd, String> {
-        let ended = self.waiter.join().map_err(|_| "the job's end was not seen".to_owned())?;
+        let ended = self.waiter.join().map_err(|_| {
+            "the end of the job could not be observed: its thread panicked".to_owned()
+        })?;
         let reports = self.collector.finish();
         let interrupted = self.state.interrupted.load(Ordering::SeqCst);
-        let status = ended.map_err(|error| format!("the job's end was not seen: {error}"))?;
+        let status =
+            ended.map_err(|error| format!("the end of the job could not be observed: {error}"))?;
         // Exit codes fit into a byte, and so does 128 plus a signal's number.
         let status = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
         Ok(JobEnd { status: status.unwrap_or(1) as u8, interrupted, reports })

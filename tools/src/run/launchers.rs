@@ -1,5 +1,5 @@
-//! The known launchers of jobs: the MPIs, which are recognised by the output of `mpiexec --version`,
-//! with the variables that each needs; and those of Slurm and PRRTE.
+//! The known launchers of jobs, and the known MPI implementations with the environment variables that
+//! each needs. The output of `mpiexec --version` shows which MPI a launcher belongs to.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,21 +9,21 @@ use crate::doctor::environment::output;
 /// Name and value of an environment variable.
 pub(crate) type Setting = (&'static str, &'static str);
 
-/// An MPI, recognised by its launcher.
-pub(crate) struct Launcher {
+/// An MPI implementation, recognised by the version output of its launcher.
+pub(crate) struct MpiImplementation {
     pub(crate) name: &'static str,
     /// Word for the MPI on the command line: `squall env --mpi mpich`.
     pub(crate) key: &'static str,
-    /// Texts of which at least one occurs in the output of `mpiexec --version`.
-    says: &'static [&'static str],
+    /// Texts of which the output of `mpiexec --version` contains at least one.
+    version_words: &'static [&'static str],
     /// Variables that make the MPI use squall. docs/hosts.md lists the same.
-    pub(crate) needs: &'static [Setting],
-    /// Further variables that send all messages through squall, also those between ranks of one
-    /// host.
-    pub(crate) alone: &'static [Setting],
-    /// True if the launcher passes variables to other hosts only where an option `-x NAME` names
-    /// them.
-    pub(crate) by_option: bool,
+    pub(crate) required: &'static [Setting],
+    /// Further variables that send all messages through squall, including those between ranks of
+    /// one host.
+    pub(crate) for_all_messages: &'static [Setting],
+    /// True if the launcher passes only those variables to other hosts that an option `-x NAME`
+    /// names.
+    pub(crate) exports_by_option: bool,
 }
 
 const OPEN_MPI: &[Setting] = &[
@@ -32,51 +32,51 @@ const OPEN_MPI: &[Setting] = &[
     ("OMPI_MCA_mtl_ofi_provider_include", "squall"),
 ];
 
-/// Intel MPI comes before MPICH, because its output contains HYDRA, too.
-pub(crate) const LAUNCHERS: &[Launcher] = &[
-    Launcher {
+/// The known MPI implementations. Intel MPI comes before MPICH, because its output contains HYDRA, too.
+pub(crate) const MPI_IMPLEMENTATIONS: &[MpiImplementation] = &[
+    MpiImplementation {
         name: "Intel MPI",
         key: "intelmpi",
-        says: &["Intel(R) MPI"],
-        needs: &[("I_MPI_FABRICS", "ofi"), ("I_MPI_OFI_PROVIDER", "squall")],
+        version_words: &["Intel(R) MPI"],
+        required: &[("I_MPI_FABRICS", "ofi"), ("I_MPI_OFI_PROVIDER", "squall")],
         // Otherwise, collectives inside a host go through shared memory and bypass the emulator.
-        alone: &[("I_MPI_COLL_INTRANODE", "pt2pt")],
-        by_option: false,
+        for_all_messages: &[("I_MPI_COLL_INTRANODE", "pt2pt")],
+        exports_by_option: false,
     },
-    Launcher {
+    MpiImplementation {
         name: "MPICH",
         key: "mpich",
-        says: &["HYDRA"],
-        needs: &[("MPIR_CVAR_CH4_NETMOD", "ofi")],
-        alone: &[("MPIR_CVAR_NOLOCAL", "1")],
-        by_option: false,
+        version_words: &["HYDRA"],
+        required: &[("MPIR_CVAR_CH4_NETMOD", "ofi")],
+        for_all_messages: &[("MPIR_CVAR_NOLOCAL", "1")],
+        exports_by_option: false,
     },
-    Launcher {
+    MpiImplementation {
         name: "Open MPI 4",
         key: "openmpi4",
-        says: &["(Open MPI) 4", "(OpenRTE) 4"],
-        needs: OPEN_MPI,
-        alone: &[
+        version_words: &["(Open MPI) 4", "(OpenRTE) 4"],
+        required: OPEN_MPI,
+        for_all_messages: &[
             ("OMPI_MCA_opal_common_ofi_provider_include", "squall"),
             ("OMPI_MCA_btl", "self"),
             ("OMPI_MCA_osc", "pt2pt"),
             ("OMPI_MCA_coll", "^sm,hcoll"),
         ],
-        by_option: true,
+        exports_by_option: true,
     },
     // The launcher of Open MPI 5 is PRRTE's, whose output may not mention Open MPI.
-    Launcher {
+    MpiImplementation {
         name: "Open MPI 5",
         key: "openmpi5",
-        says: &["Open MPI", "prterun", "PRRTE"],
-        needs: OPEN_MPI,
-        alone: &[
+        version_words: &["Open MPI", "prterun", "PRRTE"],
+        required: OPEN_MPI,
+        for_all_messages: &[
             ("OMPI_MCA_opal_common_ofi_provider_include", "squall"),
             ("OMPI_MCA_btl", "self,ofi"),
             ("OMPI_MCA_osc", "^sm,ucx"),
             ("OMPI_MCA_coll", "^sm,xhc,acoll,ucc,hcoll,han"),
         ],
-        by_option: true,
+        exports_by_option: true,
     },
 ];
 
@@ -89,30 +89,30 @@ const SLURM: &str = "srun";
 /// their version.
 const SCRIPTS: &[&str] = &[".sh", ".bash", ".csh", ".py", ".pl"];
 
-/// Program that starts the processes of a job.
+/// The program that starts the processes of a job.
 #[derive(Clone, Copy)]
-pub(crate) enum Starter {
-    /// The launcher of a known MPI.
-    Mpi(&'static Launcher),
+pub(crate) enum Launcher {
+    /// The launcher of a known MPI implementation.
+    Mpi(&'static MpiImplementation),
     /// Slurm. The MPI of the ranks is unknown.
     Slurm,
     /// A program that is no launcher: one that uses libfabric itself, or a script that starts a job.
     Program,
 }
 
-impl Starter {
+impl Launcher {
     /// Returns the MPIs that the processes may use.
-    pub(crate) fn mpis(&self) -> &'static [Launcher] {
+    pub(crate) fn mpis(&self) -> &'static [MpiImplementation] {
         match self {
-            Self::Mpi(launcher) => core::slice::from_ref(*launcher),
-            Self::Slurm | Self::Program => LAUNCHERS,
+            Self::Mpi(mpi) => core::slice::from_ref(*mpi),
+            Self::Slurm | Self::Program => MPI_IMPLEMENTATIONS,
         }
     }
 
-    /// Recognises what a command starts a job with.
+    /// Recognises the launcher of a command by its file name and its version output.
     ///
     /// # Errors
-    /// The program has the name of a launcher, and its version output is that of no known MPI.
+    /// The program has the name of a launcher, but its version output matches no known MPI.
     pub(crate) fn of(program: &Path) -> Result<Self, String> {
         let name = program.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if SCRIPTS.iter().any(|suffix| name.ends_with(suffix)) {
@@ -127,7 +127,7 @@ impl Starter {
         }
         let text = version_output(program).unwrap_or_default();
         recognise(&text).map(Self::Mpi).ok_or_else(|| {
-            let known: Vec<&str> = LAUNCHERS.iter().map(|launcher| launcher.name).collect();
+            let known: Vec<&str> = MPI_IMPLEMENTATIONS.iter().map(|mpi| mpi.name).collect();
             format!(
                 "{}: unknown launcher: its --version prints '{}', expected one of {}; start it without squall run, with the \
                  variables that squall env prints",
@@ -150,8 +150,10 @@ pub(crate) fn version_output(program: &Path) -> Option<String> {
 }
 
 /// Returns the MPI whose launcher prints this text.
-pub(crate) fn recognise(text: &str) -> Option<&'static Launcher> {
-    LAUNCHERS.iter().find(|launcher| launcher.says.iter().any(|words| text.contains(words)))
+pub(crate) fn recognise(text: &str) -> Option<&'static MpiImplementation> {
+    MPI_IMPLEMENTATIONS
+        .iter()
+        .find(|mpi| mpi.version_words.iter().any(|words| text.contains(words)))
 }
 
 #[cfg(test)]
@@ -161,9 +163,9 @@ mod tests {
     #[test]
     fn each_mpi_is_known_by_its_words() {
         let btl = |text: &str| {
-            let launcher = recognise(text).expect(text);
-            let btl = launcher.alone.iter().find(|(name, _)| *name == "OMPI_MCA_btl");
-            (launcher.name, btl.map(|(_, value)| *value))
+            let mpi = recognise(text).expect(text);
+            let btl = mpi.for_all_messages.iter().find(|(name, _)| *name == "OMPI_MCA_btl");
+            (mpi.name, btl.map(|(_, value)| *value))
         };
         assert_eq!(btl("HYDRA build details:\n    Version: 5.0"), ("MPICH", None));
         let intel = "Intel(R) MPI Library for Linux, 2021.18 .. HYDRA";
@@ -179,10 +181,10 @@ mod tests {
 
     #[test]
     fn programs_that_are_no_launchers_are_not_run() {
-        let of = |program: &str| Starter::of(Path::new(program));
-        assert!(matches!(of("./job.sh"), Ok(Starter::Program)));
-        assert!(matches!(of("./mpirun.sh"), Ok(Starter::Program)));
-        assert!(matches!(of("/usr/bin/srun"), Ok(Starter::Slurm)));
+        let of = |program: &str| Launcher::of(Path::new(program));
+        assert!(matches!(of("./job.sh"), Ok(Launcher::Program)));
+        assert!(matches!(of("./mpirun.sh"), Ok(Launcher::Program)));
+        assert!(matches!(of("/usr/bin/srun"), Ok(Launcher::Slurm)));
         let unknown = of("/no/such/mpiexec.openmpi").err().unwrap_or_default();
         assert!(unknown.starts_with("/no/such/mpiexec.openmpi: unknown launcher"), "{unknown}");
         assert!(unknown.contains("expected one of Intel MPI, MPICH, Open MPI 4"), "{unknown}");

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use super::launchers::{Launcher, Starter};
+use super::launchers::{Launcher, MpiImplementation};
 use super::provider;
 use super::switches::Switches;
 use crate::doctor::environment::{variable, variables_of};
@@ -45,12 +45,12 @@ pub(crate) fn prepare(
 ) -> Result<PreparedJob, String> {
     let program = words.first().ok_or("no command: squall run -- mpiexec -n 4 ./app")?;
     find(program)?;
-    let starter = Starter::of(Path::new(program))?;
-    let mut variables = variables(starter, all, switches)?;
+    let launcher = Launcher::of(Path::new(program))?;
+    let mut variables = variables(launcher, all, switches)?;
     variables.extend(emulator);
     // Ranks of other hosts must report, too.
     variables.insert(REPORT.to_owned(), "yes".to_owned());
-    let command = command(starter, words, &variables)?;
+    let command = command(launcher, words, &variables)?;
     Ok(PreparedJob { command, variables })
 }
 
@@ -61,18 +61,21 @@ pub(crate) fn prepare(
 /// # Errors
 /// The environment contradicts a variable, an option is not valid, or the provider cannot be loaded.
 pub(super) fn variables(
-    starter: Starter,
+    launcher: Launcher,
     all: bool,
     switches: &Switches,
 ) -> Result<Variables, String> {
     let mut variables = Variables::new();
-    for launcher in starter.mpis() {
-        for (name, value) in launcher.needs {
-            set_for_mpi(&mut variables, starter, launcher, (name, value))?;
+    for mpi in launcher.mpis() {
+        for (name, value) in mpi.required {
+            set_for_mpi(&mut variables, launcher, mpi, (name, value))?;
         }
         if all {
-            let alone = launcher.alone.iter().filter(|(name, _)| variable(name).is_none());
-            variables.extend(alone.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+            let for_all_messages =
+                mpi.for_all_messages.iter().filter(|(name, _)| variable(name).is_none());
+            variables.extend(
+                for_all_messages.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
+            );
         }
     }
     for (name, value) in switches.variables()? {
@@ -88,7 +91,7 @@ pub(super) fn variables(
     {
         return Err(format!("{ENABLE}={no} disables squall: unset {ENABLE}"));
     }
-    if let (Starter::Slurm, Some(list)) = (starter, variable(EXPORT_VARIABLE))
+    if let (Launcher::Slurm, Some(list)) = (launcher, variable(EXPORT_VARIABLE))
         && !exports_all(&list)
     {
         return Err(format!(
@@ -108,18 +111,18 @@ pub(super) fn variables(
 /// The user has set it to another value, and the job is certainly of this MPI.
 fn set_for_mpi(
     variables: &mut Variables,
-    starter: Starter,
-    launcher: &Launcher,
+    launcher: Launcher,
+    mpi: &MpiImplementation,
     (name, value): (&str, &str),
 ) -> Result<(), String> {
     match variable(name) {
         None => {
             variables.insert(name.to_owned(), value.to_owned());
         }
-        Some(other) if other != value && matches!(starter, Starter::Mpi(_)) => {
+        Some(other) if other != value && matches!(launcher, Launcher::Mpi(_)) => {
             return Err(format!(
                 "{name}={other} keeps {} from using squall, which needs {name}={value}: unset {name}",
-                launcher.name
+                mpi.name
             ));
         }
         Some(_) => {}
@@ -150,18 +153,18 @@ fn check_providers(providers: Option<&str>) -> Result<bool, String> {
 /// # Errors
 /// Words of the command contradict a variable.
 fn command(
-    starter: Starter,
+    launcher: Launcher,
     command: &[OsString],
     variables: &Variables,
 ) -> Result<Vec<OsString>, String> {
     let [program, words @ ..] = command else {
         return Err("no command: squall run -- mpiexec -n 4 ./app".to_owned());
     };
-    if !matches!(starter, Starter::Program) {
+    if !matches!(launcher, Launcher::Program) {
         check_words(words, variables)?;
     }
     let mut prepared = vec![program.clone()];
-    if let Starter::Mpi(Launcher { by_option: true, .. }) = starter {
+    if let Launcher::Mpi(MpiImplementation { exports_by_option: true, .. }) = launcher {
         // The user's own settings must be the same on all hosts, too.
         let own = variables_of("FI_").into_iter().map(|(name, _)| name);
         let mut names: Vec<String> = own.chain(variables.keys().cloned()).collect();
@@ -250,7 +253,7 @@ fn find(program: &OsStr) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::launchers::{LAUNCHERS, recognise};
+    use crate::run::launchers::{MPI_IMPLEMENTATIONS, recognise};
 
     fn words(text: &str) -> Vec<OsString> {
         text.split_whitespace().map(OsString::from).collect()
@@ -264,23 +267,23 @@ mod tests {
     fn open_mpi_passes_variables_by_option_and_others_do_not() {
         let variables = set(&[("FI_PROVIDER", "squall"), ("OMPI_MCA_pml", "cm")]);
         let job = words("sh -np 2 ./app");
-        let open_mpi = Starter::Mpi(recognise("mpirun (Open MPI) 5.0").expect("known"));
+        let open_mpi = Launcher::Mpi(recognise("mpirun (Open MPI) 5.0").expect("known"));
         let prepared = command(open_mpi, &job, &variables).expect("fine");
         let prepared: Vec<_> = prepared.iter().map(|word| word.to_string_lossy()).collect();
         assert_eq!(prepared[0], "sh");
         assert_eq!(prepared[prepared.len() - 3..], ["-np", "2", "./app"]);
         let text = prepared.join(" ");
         assert!(text.contains("-x FI_PROVIDER ") && text.contains("-x OMPI_MCA_pml "), "{text}");
-        let mpich = Starter::Mpi(recognise("HYDRA").expect("known"));
+        let mpich = Launcher::Mpi(recognise("HYDRA").expect("known"));
         assert_eq!(command(mpich, &job, &variables).expect("fine"), job);
-        assert_eq!(command(Starter::Slurm, &job, &variables).expect("fine"), job);
+        assert_eq!(command(Launcher::Slurm, &job, &variables).expect("fine"), job);
     }
 
     #[test]
     fn contradictions_on_the_command_line_are_refused() {
         let variables =
             set(&[("FI_PROVIDER", "squall"), ("OMPI_MCA_pml", "cm"), ("I_MPI_FABRICS", "ofi")]);
-        let launcher = Starter::Mpi(&LAUNCHERS[0]);
+        let mpi = Launcher::Mpi(&MPI_IMPLEMENTATIONS[0]);
         for (job, says) in [
             (
                 "sh --mca pml ob1 ./app",
@@ -292,7 +295,7 @@ mod tests {
             ("sh --export NONE ./app", "keeps variables from the ranks"),
             ("sh --export=PATH,HOME ./app", "keeps variables from the ranks"),
         ] {
-            let refused = command(launcher, &words(job), &variables).expect_err(job);
+            let refused = command(mpi, &words(job), &variables).expect_err(job);
             assert!(refused.contains(says), "{job}: {refused}");
         }
         for fine in [
@@ -300,7 +303,7 @@ mod tests {
             "sh --mca pml cm ./app",
             "sh -x FI_PROVIDER ./app I_MPI_FABRICS shm",
         ] {
-            assert!(command(launcher, &words(fine), &variables).is_ok(), "{fine}");
+            assert!(command(mpi, &words(fine), &variables).is_ok(), "{fine}");
         }
     }
 

@@ -61,11 +61,11 @@ fn check_loading(file: &Path) -> Result<(), String> {
     let Some(output) = output(idle.env("LD_PRELOAD", file).env("LC_ALL", "C")) else {
         return Ok(());
     };
-    let said = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() && !said.contains("ld.so") {
+    let message = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() && !message.contains("ld.so") {
         return Ok(());
     }
-    let why = said.lines().next().unwrap_or("the dynamic loader refuses it").trim();
+    let why = message.lines().next().unwrap_or("the dynamic loader refuses it").trim();
     Err(format!(
         "{} cannot be loaded on this machine: {why}; install a build for this system or build it here (ci/build)",
         file.display()

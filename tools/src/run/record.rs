@@ -50,7 +50,7 @@ impl Record {
     pub(super) fn prepare(folder: Option<&Path>, report: Option<&Path>) -> Result<Self, String> {
         let (folder, report) = (folder.map(Path::to_owned), report.map(Path::to_owned));
         if let Some(folder) = &folder {
-            let said = |error: std::io::Error| format!("{}: {error}", folder.display());
+            let with_path = |error: std::io::Error| format!("{}: {error}", folder.display());
             match fs::read_dir(folder).map(|mut entries| entries.next().is_none()) {
                 Ok(false) => {
                     return Err(format!(
@@ -60,9 +60,9 @@ impl Record {
                 }
                 Ok(true) => {}
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(said(error)),
+                Err(error) => return Err(with_path(error)),
             }
-            fs::create_dir_all(folder.join(TRACE)).map_err(said)?;
+            fs::create_dir_all(folder.join(TRACE)).map_err(with_path)?;
         }
         Ok(Self { folder, report })
     }

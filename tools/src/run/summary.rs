@@ -230,20 +230,20 @@ mod tests {
 
     #[test]
     fn programs_without_a_launcher_are_processes() {
-        let alone = |pid, endpoints| ProcessReport {
+        let report = |pid, endpoints| ProcessReport {
             pid,
             endpoints,
             place: JobPlace::default(),
             failed: 2,
             ..rank(0, 1)
         };
-        let summary = JobSummary::new(&[alone(1, 1), alone(2, 1)]);
+        let summary = JobSummary::new(&[report(1, 1), report(2, 1)]);
         assert!(summary.is_complete());
         assert!(summary.to_string().starts_with("2 processes; eth0"), "{summary}");
         assert!(summary.to_string().ends_with("; 4 operations failed"), "{summary}");
-        assert!(!JobSummary::new(&[alone(1, 0)]).is_complete());
+        assert!(!JobSummary::new(&[report(1, 0)]).is_complete());
         // A tool of the launcher that loads libfabric is no rank.
-        assert!(JobSummary::new(&[rank(0, 1), alone(7, 0)]).is_complete());
+        assert!(JobSummary::new(&[rank(0, 1), report(7, 0)]).is_complete());
     }
 
     #[test]
