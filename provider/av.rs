@@ -211,7 +211,8 @@ impl Av {
             }
             if attr.rx_ctx_bits != 0 {
                 log::info!(
-                    "address vector with receive contexts: scalable endpoints are not there"
+                    "rx_ctx_bits {} is refused: squall offers no scalable endpoints; set it to 0",
+                    attr.rx_ctx_bits
                 );
                 return Err(Errno::NOSYS);
             }

@@ -142,7 +142,9 @@ impl Cq {
         peer_owner: Option<OwnerCq>,
     ) -> Result<*mut ffi::fid_cq> {
         if attr.wait_cond != ffi::FI_CQ_COND_NONE && attr.wait_obj == ffi::FI_WAIT_NONE {
-            log::info!("a wait condition without a wait object");
+            log::info!(
+                "completion queue refused: wait_cond needs a wait_obj other than FI_WAIT_NONE"
+            );
             return Err(Errno::INVAL);
         }
         let capacity = attr.size.clamp(256, 65_536);

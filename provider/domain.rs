@@ -277,9 +277,9 @@ impl Domain {
         let (ours, given) = ours.instance.zip(name.instance).ok_or(Errno::ADDRNOTAVAIL)?;
         log::warn!(
             "{} on {} is this endpoint's own address, but the one given (instance {given}) is another \
-             endpoint's (ours is instance {ours}): two hosts call themselves by the same address, so choose \
-             the interface that others can reach with FI_SQUALL_IFACE; or that endpoint is gone, and this one \
-             has its port now",
+             endpoint's (ours is instance {ours}): either two hosts have the same address, and \
+             FI_SQUALL_IFACE must name an interface that others can reach, or that endpoint was closed, and this \
+             one has its port now",
             name.addr,
             self.nic.name
         );

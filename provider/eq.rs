@@ -184,7 +184,7 @@ impl Eq {
         let (wait_obj, flags) = attr.map_or((ffi::FI_WAIT_UNSPEC, 0), |a| (a.wait_obj, a.flags));
         if flags & flags::PEER != 0 {
             log::info!(
-                "an event queue with FI_PEER: of other providers, completion queues and receives alone are shared"
+                "FI_PEER event queue refused: only completion queues and receive contexts can be shared"
             );
             return Err(Errno::INVAL);
         }

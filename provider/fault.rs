@@ -60,26 +60,26 @@ faults! {
         "another process now owns the peer's address: what was in flight to the old one is lost";
     Closed = 7, CONNABORTED,
         "the peer closed its endpoint, refused the connection context, or gave up on it after the network \
-         had let nothing through for FI_SQUALL_DEADLINE; if it lives, it may be talked to again";
+         had let nothing through for FI_SQUALL_DEADLINE; if it is still running, new operations may succeed";
     BadKey = 8, KEYREJECTED,
         "the target has no memory region with this key that the range is inside of and that was registered \
          for this access (FI_REMOTE_READ, FI_REMOTE_WRITE, or both for an atomic that fetches or \
-         compares); which of these it is, the target does not tell and counts (rx_key_unknown, \
+         compares); which of these it is, the target does not report, but it counts them (rx_key_unknown, \
          rx_out_of_range, rx_not_permitted in its FI_SQUALL_STATS). Is the region closed already, or another \
          domain's? Without FI_MR_VIRT_ADDR remote addresses are offsets from the region's start";
     OutOfRange = 9, ACCES,
         "the range is not inside the target's memory region. Without FI_MR_VIRT_ADDR remote addresses \
-         are offsets from the region's start. (Said by other implementations; squall's says BadKey)";
+         are offsets from the region's start. (Other implementations report this; squall reports BadKey)";
     Permission = 10, ACCES,
         "the target's memory region was registered without the access that was asked for \
-         (FI_REMOTE_READ or FI_REMOTE_WRITE). (Said by other implementations; squall's says BadKey)";
+         (FI_REMOTE_READ or FI_REMOTE_WRITE). (Other implementations report this; squall reports BadKey)";
     Refused = 11, REMOTEIO,
         "the target refused the operation";
     WrongJob = 12, ACCES,
         "the target belongs to another job (FI_SQUALL_JOB, or the application's auth_key)";
     OtherInstance = 13, CONNREFUSED,
         "another endpoint is at the peer's address than the one whose address was given: either that one is \
-         gone and another process has its port now, or two hosts call themselves by the same address; then \
+         gone and another process has its port now, or two hosts have the same address; then \
          choose the interface that others can reach with FI_SQUALL_IFACE";
     OtherVersion = 14, CONNREFUSED,
         "the peer's build of squall speaks another version of the wire format: install the same one on all \
@@ -93,10 +93,10 @@ faults! {
          region";
     NoSuchAtomic = 18, OPNOTSUPP,
         "the target has no such atomic operation on values of this type, or not on so many at once. \
-         fi_atomicvalid and its kin say what there is";
+         fi_atomicvalid and its variants report what is supported";
     DeviceCopy = 19, IO,
         "a device driver could not copy the operation's buffer to or from the device's memory: is the allocation \
-         still there, and is the buffer inside of it? The log has what the driver says";
+         still there, and is the buffer inside of it? The log has the driver's error";
     TargetCopy = 20, REMOTEIO,
         "the target could not move the bytes to or from its memory: its device driver failed, or, on one host, the \
          memory was taken back. The target's log has the reason";

@@ -88,8 +88,8 @@ fn matching_infos(
 fn log_missing_capabilities(hints: &Hints) {
     if hints.needs_datagrams() {
         log::warn!(
-            "FI_EP_DGRAM is not offered: its packets (UUD) come without a context, and nothing is taken from a peer that \
-             has not proved its address; ask for FI_EP_RDM"
+            "FI_EP_DGRAM is not offered: its packets (UUD) come without a context, and squall accepts nothing from a peer \
+             that has not proved its address; ask for FI_EP_RDM"
         );
     }
     if hints.needs_shared_av() {

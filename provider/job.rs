@@ -88,7 +88,7 @@ impl Job {
         let given = if endpoint.is_none() { domain } else { endpoint };
         if !given.fits() {
             log::warn!(
-                "auth_key has {} bytes; {SHORTEST} to {LONGEST} are needed, and they must be there",
+                "auth_key_size {} is out of range {SHORTEST}..={LONGEST}, or auth_key is NULL",
                 given.size
             );
             return Err(Errno::INVAL);

@@ -134,7 +134,7 @@ pub(crate) const FLOW: &[(&str, &str)] = &[
     ("paths", "Paths that were used, as far as 64 can be told apart."),
     (
         "avoided",
-        "Of them, those that path selection keeps off because they swallowed packets (`reps-avoid`), when last known.",
+        "Of them, those that path selection avoids because they lost packets (`reps-avoid`), when last known.",
     ),
     (
         "frozen",

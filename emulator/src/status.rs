@@ -197,7 +197,7 @@ impl fmt::Display for Status {
         let (all, last) = (delay(&self.emulation_delay), delay(&self.emulation_delay_last));
         writeln!(f, "emulation delay: {all}; last second: {last}")?;
         if self.late_seconds > 0 {
-            writeln!(f, "real time was not kept in {} s", self.late_seconds)?;
+            writeln!(f, "the emulator was behind real time in {} s", self.late_seconds)?;
         }
         writeln!(
             f,

@@ -561,7 +561,7 @@ static void unseen_completions(void)
 	struct node *n = &m->n;
 	size_t len = sizeof(n->name);
 	char text[8192] = "";
-	const char *words[] = {"the end of collective operations is shown nowhere", "FI_TRANSMIT"};
+	const char *words[] = {"nothing reports the end of collective operations", "FI_TRANSMIT"};
 	many = 1;
 	n->info = abi_info(&collective);
 	EQUAL(fi_fabric(n->info->fabric_attr, &n->fabric, NULL), 0);

@@ -233,7 +233,7 @@ impl Endpoint {
                 if core.is_some() {
                     // What the indices of the first one mean is cached.
                     log::warn!(
-                        "an enabled endpoint keeps its address vector: another cannot be bound"
+                        "address vector refused: the endpoint is enabled; bind it before fi_enable"
                     );
                     return Err(Errno::OPBADSTATE);
                 }
@@ -246,7 +246,7 @@ impl Endpoint {
                 }
                 if core.is_some() {
                     log::warn!(
-                        "an enabled endpoint keeps its receives: a shared context comes before"
+                        "shared receive context refused: the endpoint is enabled; bind it before fi_enable"
                     );
                     return Err(Errno::OPBADSTATE);
                 }

@@ -73,7 +73,10 @@ pub(crate) unsafe fn gather_with<T>(
     of: impl Fn(&T) -> Result<(*const c_void, usize)>,
 ) -> Result<Buf> {
     if count > limits::IOV_LIMIT || (iov.is_null() && count > 0) {
-        log::info!("a buffer of {count} pieces at {iov:?}: at most {}", limits::IOV_LIMIT);
+        log::info!(
+            "iov_count {count} is out of range 0..={}, or iov ({iov:?}) is NULL",
+            limits::IOV_LIMIT
+        );
         return Err(Errno::INVAL);
     }
     let desc = |at: usize| {

@@ -334,7 +334,7 @@ unsafe fn ranges(
     let msg = unsafe { msg.as_ref() }.ok_or(Errno::INVAL)?;
     if !(1..=limits::RMA_IOV_LIMIT).contains(&msg.rma_iov_count) || msg.rma_iov.is_null() {
         log::info!(
-            "an RMA operation of {} remote ranges: at most {}, and not none",
+            "rma_iov_count {} is out of range 1..={}, or rma_iov is NULL",
             msg.rma_iov_count,
             limits::RMA_IOV_LIMIT
         );

@@ -125,7 +125,7 @@ impl Delivery {
             Notice::OtherMode { peer } => self.log_other_mode(engine, peer),
             Notice::PacketSize { host, bytes, guessed } => {
                 let (bytes, v6) = (bytes + trailer, host.is_ipv6());
-                let why = if guessed { " (tried, nobody said so)" } else { "" };
+                let why = if guessed { " (found by trial; no router reported it)" } else { "" };
                 let mtu = bytes + if v6 { 48 } else { 28 };
                 log::info!("the path to {host} carries packets of {bytes} bytes, MTU {mtu}{why}");
             }
@@ -162,8 +162,8 @@ impl Delivery {
                 );
             }
             Notice::NotListed { peer, since } => log::warn!(
-                "peer {} has said for {since} that this endpoint is not in its address vector \
-                 (FI_SQUALL_PEERS=av there); it is asked again until FI_SQUALL_DEADLINE [local {}]",
+                "peer {} has refused this endpoint for {since}: it is not in the peer's address vector \
+                 (FI_SQUALL_PEERS=av there); squall retries until FI_SQUALL_DEADLINE [local {}]",
                 engine.peers().get(peer).addr(),
                 self.local.addr
             ),
@@ -211,24 +211,24 @@ impl Delivery {
             let cc = &engine.transport().cc;
             if cc.acks().telemetry {
                 return log::warn!(
-                    "FI_SQUALL_CC={} lives on what switches write into packets, and nothing of it came back from {addr}: \
-                     round trips must do; it needs an emulated network with telemetry (squall emulate up --telemetry), and \
-                     the same FI_SQUALL_CC at all endpoints (others are not reported)",
+                    "FI_SQUALL_CC={} needs what switches write into packets, and none of it came back from {addr}: it uses \
+                     round-trip times instead; run it on an emulated network with telemetry (squall emulate up \
+                     --telemetry), with the same FI_SQUALL_CC at all endpoints (other peers are not reported)",
                     cc.name()
                 );
             }
             if engine.transport().uses_rates() {
                 return log::warn!(
-                    "FI_SQUALL_CC={} has the rates that switches compute, and none came for what is sent to {addr}: a plain \
-                     window must do; it needs an emulated network that computes them (squall emulate up --features rates), and the \
-                     same FI_SQUALL_CC at all endpoints (others are not reported)",
+                    "FI_SQUALL_CC={} needs the rates that switches compute, and none came for packets to {addr}: it uses a \
+                     plain window instead; run it on an emulated network that computes them (squall emulate up --features \
+                     rates), with the same FI_SQUALL_CC at all endpoints (other peers are not reported)",
                     cc.name()
                 );
             }
             log::warn!(
-                "the receiver of {addr} works in another mode than FI_SQUALL_CC={} here lives on: a plain \
-                 window, or none of its signals, must do; set the same FI_SQUALL_CC at all endpoints \
-                 (others are not reported)",
+                "the receiver at {addr} does not send the signals that FI_SQUALL_CC={} needs: the sender uses a plain \
+                 window, or goes without them; set the same FI_SQUALL_CC at all endpoints (other peers are not \
+                 reported)",
                 cc.name()
             );
         }

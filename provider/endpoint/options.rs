@@ -181,7 +181,7 @@ fn permit_cuda(devices: bool, value: Option<usize>) -> Result<()> {
         _ if !device_memory::has_cuda() => Err(Errno::INVAL),
         0 => {
             log::info!(
-                "FI_OPT_CUDA_API_PERMITTED false: CUDA memory is copied by calls of that API"
+                "FI_OPT_CUDA_API_PERMITTED false is refused: squall copies CUDA memory by calls of that API"
             );
             Err(Errno::OPNOTSUPP)
         }

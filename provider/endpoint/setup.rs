@@ -313,7 +313,7 @@ fn packet_size(params: &Params, nic: &Nic, v6: bool) -> usize {
     if let Some(asked) = asked
         && !(SMALLEST..=limit).contains(&asked)
     {
-        log::warn!(target: USER, "FI_SQUALL_MTU={asked}: {} carries {SMALLEST} to {limit} bytes", nic.name);
+        log::warn!(target: USER, "FI_SQUALL_MTU={asked} is out of range {SMALLEST}..={limit} of {}; using the nearest", nic.name);
     }
     asked.unwrap_or(LARGEST_AUTO).clamp(SMALLEST, limit.max(SMALLEST))
 }

@@ -304,7 +304,7 @@ impl Collectives {
         let seen = bindings.queue(OpKind::Update).is_some() || bindings.counts(OpKind::Update);
         if !seen && !core::mem::replace(&mut self.warned, true) {
             log::warn!(
-                "the end of collective operations is shown nowhere: the endpoint has neither a completion queue for \
+                "nothing reports the end of collective operations: the endpoint has neither a completion queue for \
                  FI_TRANSMIT nor a counter for FI_WRITE; bind one before calling them"
             );
         }
@@ -695,7 +695,9 @@ fn report_end(bindings: &Bindings, mut running: ActiveOperation) {
                     let why = match error {
                         OpError::Truncated { .. } => "members called it with different counts",
                         OpError::Uncopied => "its result could not be copied",
-                        _ => "a member of the group is gone, or told that its own failed",
+                        _ => {
+                            "a member of the group has failed, or reported that its operation failed"
+                        }
                     };
                     let text = format!("{why}: {}", row.text);
                     log::warn!("collective operation: {}: {text}", row.name);

@@ -75,7 +75,11 @@ impl WaitSet {
     fn create(fabric: Arc<Fabric>, attr: &ffi::fi_wait_attr) -> Result<*mut ffi::fid_wait> {
         let nothing = matches!(attr.wait_obj, ffi::FI_WAIT_NONE | ffi::FI_WAIT_SET);
         if attr.flags != 0 || nothing {
-            log::info!("a wait set of wait object {} with flags {:#x}", attr.wait_obj, attr.flags);
+            log::info!(
+                "wait set refused: wait_obj {} is none, or flags {:#x} are not 0",
+                attr.wait_obj,
+                attr.flags
+            );
             return Err(Errno::INVAL);
         }
         Ok(objects::publish(Arc::new(Self {

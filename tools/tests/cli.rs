@@ -365,8 +365,8 @@ fn bad_requests_are_refused_with_what_is_allowed() {
         ("sim --topo t.topo --cm bad.cm", "bad.cm:6: "),
         ("sim --topo t.topo --load bad.goal", "bad.goal:2: rank 2 to send to, expected 0 to 1"),
         ("sim --topo t.topo --trace gone.goal", "gone.goal: No such file"),
-        ("sim --trace bad.goal", "--topo says which network"),
-        ("sim --topo t.topo", "--topo and --load say what is simulated"),
+        ("sim --trace bad.goal", "give --topo, the network"),
+        ("sim --topo t.topo", "nothing to simulate: give --topo and --load"),
         ("plan run 07-base-rtts --parquet", "--out <FOLDER>"),
         ("sim --topo gone.topo --cm w.cm", "cannot read gone.topo"),
         ("plan run gone --plans .", "gone.toml: cannot read"),
@@ -544,10 +544,10 @@ fn a_job_ends_with_its_own_status_or_with_the_reason_why_it_did_not_use_squall()
             "events:3: no link 'leaf7-spine0'; there are: h0-leaf0",
         ),
         (format!("{emulated} --timeline nothing -- true"), 2, "nothing: cannot be read"),
-        (format!("{emulated} --record full -- true"), 2, "full: there is something in it"),
+        (format!("{emulated} --record full -- true"), 2, "full: the folder is not empty"),
         ("--on leaf-spine:4x2 -- true".into(), 2, "topology.rack: missing"),
         ("--on star:4,gbps=10 --rate 25G -- true".into(), 2, "--rate and gbps of star:4,gbps=10"),
-        ("--on t.topo --latency 5 -- true".into(), 2, "have their rates and latencies in the file"),
+        ("--on t.topo --latency 5 -- true".into(), 2, "the file sets the rates and latencies"),
         ("--on stars:4 -- true".into(), 2, "stars:4: there is no such file"),
         ("--rate 25G -- true".into(), 2, "--on <TOPOLOGY>"),
         ("--ecn 0.2,0.8 -- true".into(), 2, "--on <TOPOLOGY>"),
@@ -609,7 +609,7 @@ fn a_recorded_job_runs_again_over_any_network() {
     let row = out.lines().find(|line| line.starts_with("the whole")).expect("a row of the whole");
     assert!(row.contains(" 1 ") && row.contains(" 40"), "{row}");
     for (words, says) in [
-        ("--trace traces", "traces is no record with a network in it; --topo"),
+        ("--trace traces", "traces holds no network; give --topo"),
         ("--trace none --topo star:2", "none: No such file"),
         ("--trace . --topo star:2", "no `*.trace` in it"),
         ("--trace traces --topo star:2 --timeline w.cm", "w.cm:1: 'Nodes' where a time"),

@@ -178,7 +178,7 @@ selectors! {
     Ecmp(Ecmp, EcmpConfig) = "ecmp", "one path a flow, drawn when it opens";
     /// The same path for all flows.
     Single(SinglePath, SingleConfig) = "single", "the same path for all flows";
-    @ "reps-avoid" = "reps" with "avoid" = 1.0, "REPS that also avoids, for a while, paths that swallowed packets";
+    @ "reps-avoid" = "reps" with "avoid" = 1.0, "REPS that also avoids, for a while, paths that lost packets";
 }
 
 impl PathsConfig {

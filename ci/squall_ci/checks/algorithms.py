@@ -116,7 +116,7 @@ def combination(mpi: Mpi, cc: str, lb: str, loss: str, args: argparse.Namespace)
         problem, seconds, note, output = over(mpi, cc, lb, loss, args, {"FI_SQUALL_EMULATOR": emulator.socket})
         count = emulator.status()["totals"][counter]
         if problem is None and (
-            count == 0 or re.search("lives on what switches write|has the rates that switches compute", output)
+            count == 0 or re.search("needs what switches write|needs the rates that switches compute", output)
         ):
             problem = "no packet carried the fields of switches"
         return problem, seconds, note or f"{count} packets {counter}", output

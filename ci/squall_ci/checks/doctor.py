@@ -145,7 +145,7 @@ def ask_about_the_other_host(doctor: Doctor, tally: Tally) -> None:
     with doctor.answering(BRIDGE):
         same = f"endpoints of {THERE}:4793 will be on {BRIDGE} 172.18.0.1/16, which is an address of this host as well"
         check(tally, "a bridge there", doctor.ask("eth0"), 1, same, "set FI_SQUALL_IFACE")
-    check(tally, "nobody answers", doctor.ask("eth0"), 0, "nobody listens there", "squall doctor --answer")
+    check(tally, "nobody answers", doctor.ask("eth0"), 0, "nothing listens at its UDP port", "squall doctor --answer")
     unmatched = ("FI_SQUALL_IFACE=eth7 matches no usable interface", "eth0 ", "-> set FI_SQUALL_IFACE")
     check(tally, "no such interface", doctor.ask("eth7"), 1, *unmatched)
     names = ("lo", BRIDGE, "wrong0", "wrong1", "vxlan0", "tun0", "eth0")

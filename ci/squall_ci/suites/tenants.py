@@ -361,7 +361,7 @@ def several_connections(program: pathlib.Path, mpi: Mpi, tally: Tally) -> None:
             attacks += several
         used, late = min(one.used for one in attacks), sum(one.late for one in attacks)
         note = f"{sum(one.marked for one in attacks)} packets marked, {used:.2f} of the link used at least"
-        note += f", real time was not kept in {late} s" if late else ""
+        note += f", behind real time in {late} s" if late else ""
         note += f"; measured again: {', '.join(again)}" if again else ""
         problem = "; ".join(one.problem for one in attacks if one.problem) or judge_shares(scope, shares)
         tally.add(f"several connections, by {scope}", problem, time.monotonic() - begin, note)

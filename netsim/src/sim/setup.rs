@@ -169,7 +169,7 @@ fn transport(
         squall_cc::SenderConfig::by_name(&squall.cc, &known).map_err(|error| refuse(&error))?;
     if cc.acks().telemetry && !config.network.telemetry {
         return Err(SimError::Transport(format!(
-            "{} lives on what switches write into packets, and these write nothing; expected a network with \
+            "{} needs what switches write into packets, and these write nothing; expected a network with \
              `telemetry`, or another algorithm",
             cc.name()
         )));
@@ -270,7 +270,7 @@ fn baseline(
         squall_cc::SenderConfig::by_name(&roce.cc, &known).map_err(|error| refuse(&error))?;
     if sender.acks().telemetry {
         let text = format!(
-            "{} lives on what switches write into packets; RoCEv2 sends nothing of it back",
+            "{} needs what switches write into packets; RoCEv2 sends nothing of it back",
             sender.name()
         );
         return Err(SimError::Transport(text));

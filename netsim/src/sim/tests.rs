@@ -528,7 +528,7 @@ fn telemetry_comes_back_to_the_sender() {
     let mut config = leaf_spine(2);
     squall(&mut config).cc = "hpcc:queues=64".into();
     let refused = Simulation::new(&config, &load).expect_err("nobody writes").to_string();
-    assert!(refused.contains("hpcc lives on what switches write"), "{refused}");
+    assert!(refused.contains("hpcc needs what switches write"), "{refused}");
     config.network.telemetry = true;
     config.network.trimming = Some(false);
     config.network.queue_bdp = Some(100.0);

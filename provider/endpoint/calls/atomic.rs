@@ -165,7 +165,7 @@ impl TypedOp {
         let count = message.rma_iov_count;
         if !(1..=limits::RMA_IOV_LIMIT).contains(&count) || message.rma_iov.is_null() {
             log::info!(
-                "an atomic of {count} remote ranges: at most {}, and not none",
+                "rma_iov_count {count} is out of range 1..={}, or rma_iov is NULL",
                 limits::RMA_IOV_LIMIT
             );
             return Err(Errno::INVAL);

@@ -93,7 +93,7 @@ pub(crate) fn is_enabled(params: &Params) -> bool {
     match others.iter().find(|(_, value)| !value.is_empty()) {
         Some((name, _)) => {
             log::info!(
-                "FI_SQUALL_{name} is about packets: endpoints of this host are talked to by packets, too"
+                "FI_SQUALL_{name} needs packets: squall reaches endpoints of this host by packets, too"
             );
             false
         }

@@ -163,7 +163,7 @@ fn interrupts() -> Result<Arc<AtomicBool>, Failure> {
         if flag.swap(true, Ordering::Relaxed) {
             std::process::exit(130);
         }
-        let _ = writeln!(io::stderr(), "squall: ending with what there is (once more to quit)");
+        let _ = writeln!(io::stderr(), "squall: interrupted: ending with the results so far; press Ctrl-C again to quit at once");
     })
     .map_err(|error| Failure::failed(format!("cannot catch interrupts: {error}")))?;
     Ok(stop)

@@ -133,7 +133,7 @@ pub(super) fn run(command: &PlanCommand, origin: &Origin) -> Result<u8, Failure>
 
 fn show(file: &Path) -> Result<u8, Failure> {
     let text = shipped::read_text(file).map_err(|error| {
-        let what = "`squall plan list` shows what there is";
+        let what = "`squall plan list` shows the plans that come with squall";
         Failure::usage(format!("cannot read {}: {error}; {what}", file.display()))
     })?;
     io::stdout().write_all(text.as_bytes())?;
@@ -184,7 +184,9 @@ fn plans(names: &[String], form: &Form) -> Result<Vec<Plan>, Failure> {
         }
     }
     if plans.is_empty() {
-        return Err(Failure::usage("no plan to run; `squall plan list` shows what there is"));
+        return Err(Failure::usage(
+            "no plan to run; `squall plan list` shows the plans that come with squall",
+        ));
     }
     Ok(plans)
 }

@@ -50,7 +50,10 @@ pub(super) fn run(args: &ReportArgs) -> Result<u8, Failure> {
             None => {
                 let runs: Vec<Run> = files::read_runs(input).map_err(Failure::usage)?;
                 if runs.is_empty() {
-                    let what = format!("{}: expected `*.json` in it", input.display());
+                    let what = format!(
+                        "{}: no results in it; give a folder with *.json files",
+                        input.display()
+                    );
                     return Err(Failure::usage(what));
                 }
                 let name = input.display().to_string();

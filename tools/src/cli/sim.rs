@@ -131,13 +131,11 @@ pub(super) fn run(args: &SimArgs, origin: &Origin) -> Result<u8, Failure> {
     }
     if args.trace.is_none() && (args.topo.is_none() || args.load.is_none()) {
         return Err(Failure::usage(
-            "--topo and --load say what is simulated, or --trace; --help says how",
+            "nothing to simulate: give --topo and --load, or --trace; --help describes them",
         ));
     }
     if args.format == Format::Parquet && args.out.is_none() && io::stdout().is_terminal() {
-        return Err(Failure::usage(
-            "a Parquet file is nothing for a terminal; --out FILE says where it is to go",
-        ));
+        return Err(Failure::usage("Parquet cannot be printed on a terminal; give --out FILE"));
     }
     let recorded = args.trace.as_deref().filter(|path| !goal::is_goal(path));
     let recording = recorded.map(replay::read).transpose().map_err(Failure::usage)?;
@@ -233,7 +231,7 @@ fn say_doubts(args: &SimArgs, prepared: &PreparedSimulation) -> io::Result<()> {
     {
         writeln!(
             io::stderr(),
-            "squall: hosts send at {} Gb/s, uet-htsim's default, over links of {} Gb/s; --nic says otherwise",
+            "squall: hosts send at {} Gb/s, uet-htsim's default, over links of {} Gb/s; --nic sets another rate",
             nic.0 as f64 / 1e9,
             link.0 as f64 / 1e9
         )?;
@@ -297,7 +295,7 @@ impl FromStr for SlowLinks {
         let share = share.map(str::parse).transpose();
         match (links.parse(), share) {
             (Ok(links), Ok(share)) => Ok(Self { links, share }),
-            _ => Err("a number of links, and perhaps a share, such as 4 or 4:0.5, are expected"),
+            _ => Err("expected a number of links with an optional share, such as 4 or 4:0.5"),
         }
     }
 }
@@ -309,7 +307,7 @@ fn topology(args: &SimArgs) -> Result<TopologyTable, Failure> {
         let network = record.join(NETWORK);
         if !network.exists() {
             let what = format!(
-                "{} is no record with a network in it; --topo says which network the job is to run over",
+                "{} holds no network; give --topo, the network over which to simulate the job",
                 record.display()
             );
             return Err(Failure::usage(what));

@@ -78,7 +78,7 @@ fn judge_chosen(chosen: &Candidate, expression: &str) -> Finding {
     match iface.class() {
         InterfaceClass::Loopback => Finding::note(
             format!("{what}; only this host can reach them there"),
-            "take up the interface that leads to the other hosts, or name it: export FI_SQUALL_IFACE=NAME",
+            "bring up the interface that leads to the other hosts, or name it: export FI_SQUALL_IFACE=NAME",
         ),
         class if class.is_doubtful() => Finding::note(
             format!("{what}; other hosts may not reach them there"),

@@ -20,7 +20,7 @@ pub(super) fn check() -> Vec<Finding> {
     findings.push(match fi_info(&["-p", "squall"]) {
         Some(output) => asked(&output),
         None => Finding::note(
-            "libfabric cannot be asked: fi_info is not in PATH, or does not end",
+            "libfabric cannot be queried: fi_info is not in PATH, or does not end",
             "apt install libfabric-bin, or dnf install libfabric",
         ),
     });

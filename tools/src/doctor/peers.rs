@@ -49,7 +49,7 @@ pub(super) fn route(peer: SocketAddr, chosen: &Iface, all: &[Iface]) -> Finding 
         Err(error) => Finding::fault(
             format!("packets from {} cannot leave for {peer}: {error}", chosen.addr),
             format!(
-                "add a route to it, or take up the interface that leads there; `ip route get {} from {}` shows it",
+                "add a route to it, or bring up the interface that leads there; `ip route get {} from {}` shows it",
                 peer.ip(),
                 chosen.addr
             ),
@@ -221,7 +221,7 @@ fn unreached(peer: SocketAddr, errors: &[NetError]) -> Finding {
         .any(|error| matches!(error, NetError::Unreachable { kind: UnreachableReason::Port, .. }));
     if nobody {
         return Finding::note(
-            format!("{peer} can be reached, but was not asked: nobody listens there"),
+            format!("{peer} can be reached, but nothing listens at its UDP port"),
             "run `squall doctor --answer` there, and this again",
         );
     }

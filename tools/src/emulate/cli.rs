@@ -179,7 +179,9 @@ impl EmulatorArgs {
             ("--latency", self.latency.is_some(), "link_ns"),
         ] {
             if given && topo.contains(&format!("{key}=")) {
-                return Err(format!("{option} and {key} of {topo}, expected one of both"));
+                return Err(format!(
+                    "{option} and {key} of {topo} both set the same; give one of them"
+                ));
             }
         }
         let built = table.build(Path::new(""));
@@ -197,7 +199,9 @@ impl EmulatorArgs {
             return Err(TopologyTable::neither(topo).to_string());
         }
         if self.rate.is_some() || self.latency.is_some() {
-            return Err(format!("{topo}: links have their rates and latencies in the file"));
+            return Err(format!(
+                "{topo}: the file sets the rates and latencies of links; leave --rate and --latency out"
+            ));
         }
         let table = TopologyTable::File(file.to_owned());
         table.build(Path::new("")).map_err(|error| error.to_string())
@@ -253,7 +257,7 @@ impl EmulatorArgs {
             }
         })?;
         if !quiet {
-            tell(format_args!("tunnels may come to {}", far.addr()));
+            tell(format_args!("listening for tunnels at {}", far.addr()));
         }
         Ok(Some(far))
     }

@@ -139,7 +139,7 @@ impl Scene {
         if let Some(name) =
             scene.keys().find(|name| !["topology", "flits"].contains(&name.as_str()))
         {
-            return fault(name, "has no place beside `flits`, which has a load of its own");
+            return fault(name, "not allowed beside `flits`, which has a load of its own");
         }
         Ok(Self::CreditNetwork(CreditNetworkScene {
             topology: TopologyTable::read(table(scene, "topology")?)?,

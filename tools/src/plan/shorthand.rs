@@ -42,7 +42,7 @@ pub struct WordError {
 impl WordError {
     /// Creates the error for text that is neither a word nor a file.
     fn neither(word: &str, words: &str) -> Self {
-        let what = format!("there is no such file; a file, or one of {words}, is expected");
+        let what = format!("there is no such file; expected a file or one of {words}");
         Self { word: format!("cannot read {word}"), what }
     }
 }

@@ -575,12 +575,12 @@ fn mistakes_in_flits_are_named_by_line() {
         (
             "[flits]",
             "[workload]\nbytes = 1\n[flits]",
-            "p.toml:7: workload: has no place beside `flits`",
+            "p.toml:7: workload: not allowed beside `flits`",
         ),
         (
             "[flits]",
             "[transport]\ncc = \"swift\"\n[flits]",
-            "p.toml:7: transport: has no place beside",
+            "p.toml:7: transport: not allowed beside",
         ),
     ] {
         let text = FLITS.replacen(from, to, 1);

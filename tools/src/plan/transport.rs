@@ -92,8 +92,11 @@ impl HostTable {
     fn intake(&self, mtu: u32) -> Result<Option<Intake>, SceneError> {
         match (self.host_gbps, self.host_buffer) {
             (None, None) => Ok(None),
-            (None, Some(_)) => fault("transport.host_buffer", "only a host with host_gbps has one"),
-            (Some(0), _) => fault("transport.host_gbps", "at least 1 is expected"),
+            (None, Some(_)) => fault(
+                "transport.host_buffer",
+                "needs `host_gbps`, the rate at which a host takes packets in",
+            ),
+            (Some(0), _) => fault("transport.host_gbps", "0, expected 1 or more"),
             (Some(gbps), buffer) => {
                 let buffer = buffer.map_or(RECEIVE_BUFFER, |buffer| buffer.0);
                 if buffer < mtu.into() {

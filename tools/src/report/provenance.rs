@@ -62,7 +62,8 @@ pub(super) fn told(runs: &[Run]) -> Option<ReportTable> {
         rows.extend(values.map(|(key, values)| vec![key, words(&values), how.to_owned()]));
     }
     (!rows.is_empty()).then(|| ReportTable {
-        title: "Parameters: what was said or is the default, and what followed".to_owned(),
+        title: "Parameters: settings, given or default, and the values derived from them"
+            .to_owned(),
         head: ["key", "value", ""].map(str::to_owned).to_vec(),
         rows,
         folded: true,

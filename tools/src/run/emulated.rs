@@ -165,8 +165,8 @@ fn crossed(relay: &Relay) -> String {
     let t = &status.totals;
     let lost = t.queue_full + t.down + t.black_hole + t.corrupt + t.no_route;
     format!(
-        "{} packets of {} endpoints ({ranks} ranks) entered, {} arrived; {} marked, {} trimmed, {lost} lost; real time was not \
-         kept in {} s",
+        "{} packets of {} endpoints ({ranks} ranks) entered, {} arrived; {} marked, {} trimmed, {lost} lost; the emulator was \
+         behind real time in {} s",
         t.entered,
         relay.attendance().endpoints(),
         t.delivered,
@@ -180,7 +180,7 @@ fn crossed(relay: &Relay) -> String {
 fn why_nothing(attendance: &Attendance, totals: &Totals, variables: &Variables) -> Option<String> {
     let refused = attendance.refusals().join("; ");
     if attendance.endpoints() == 0 && !refused.is_empty() {
-        return Some(format!("no endpoint of the job was taken: {refused}"));
+        return Some(format!("no endpoint of the job could attach to the emulator: {refused}"));
     }
     if attendance.endpoints() == 0 {
         return Some(no_endpoint(variables));
@@ -194,8 +194,8 @@ fn why_nothing(attendance: &Attendance, totals: &Totals, variables: &Variables) 
     if totals.entered == 0 {
         let endpoints = attendance.endpoints();
         return Some(format!(
-            "the job ended and no packet crossed the emulator: its {endpoints} endpoints attached, but it sent nothing, or by another \
-             way"
+            "the job ended and no packet crossed the emulator: its {endpoints} endpoints attached, but they sent \
+             nothing, or used another network"
         ));
     }
     let missing = attendance.missing();
@@ -276,7 +276,7 @@ mod tests {
         );
         let mut all_came = Attendance::default();
         all_came.attached(&Hello { addr, host: None, process: 1, member: JobRank::default() });
-        assert!(why(&all_came, &totals).contains("by another way"));
+        assert!(why(&all_came, &totals).contains("used another network"));
         totals.entered = 1;
         assert_eq!(
             why(&attendance, &totals),

@@ -54,7 +54,7 @@ impl Record {
             match fs::read_dir(folder).map(|mut entries| entries.next().is_none()) {
                 Ok(false) => {
                     return Err(format!(
-                        "{}: there is something in it, expected a folder that is empty or not there",
+                        "{}: the folder is not empty; give an empty or a new one",
                         folder.display()
                     ));
                 }

@@ -23,7 +23,7 @@ pub(super) enum PageFileError {
     System(#[from] io::Error),
     #[error("it belongs to another user, or others may write it")]
     Stranger,
-    #[error("it is no regular file of a size that pages have")]
+    #[error("it is not a regular file of a valid size")]
     Kind,
 }
 

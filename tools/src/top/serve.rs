@@ -31,7 +31,7 @@ impl FromStr for Listen {
         }
         match text.parse::<SocketAddr>() {
             Ok(address) if address.ip().is_loopback() => Ok(Self::Loopback(address)),
-            Ok(_) => Err("counters are shown to this machine alone: give 127.0.0.1:PORT, [::1]:PORT or unix:PATH, and \
+            Ok(_) => Err("counters are served to this machine alone: give 127.0.0.1:PORT, [::1]:PORT or unix:PATH, and \
                           let a collector or a proxy here carry them further"
                 .to_owned()),
             Err(_) => Err("127.0.0.1:PORT, [::1]:PORT or unix:PATH is expected".to_owned()),

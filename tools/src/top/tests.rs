@@ -164,7 +164,7 @@ fn each_cause_has_its_sentence() {
         endpoint.write(3 * SECOND, counters, 0);
         why(&look(&pages(&directory), &mut History::default(), 3 * SECOND)[0])
     };
-    assert_eq!(said([1000, 100, 0, 0, 50, 0, 0, 0, 0, 0]), "nothing stands in its way");
+    assert_eq!(said([1000, 100, 0, 0, 50, 0, 0, 0, 0, 0]), "nothing limits it");
     assert!(said([0, 100, 0, 0, 50, 0, 3, 0, 0, 0]).contains("net.core.rmem_max"));
     assert!(
         said([0, 100, 10, 0, 0, 0, 0, 4, 0, 0]).starts_with("peers do not answer: 4 time-outs")

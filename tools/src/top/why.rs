@@ -34,7 +34,7 @@ pub(super) fn why(row: &Row) -> String {
     let rules: [fn(&Counts) -> Option<String>; 10] =
         [overflow, lost, detoured, held_back, slow_peer, resent, marked, blocked, failed, idle];
     let first = rules.iter().find_map(|rule| rule(lately));
-    first.unwrap_or_else(|| "nothing stands in its way".to_owned())
+    first.unwrap_or_else(|| "nothing limits it".to_owned())
 }
 
 fn percent(share: f64) -> String {
@@ -100,7 +100,7 @@ fn resent(lately: &Counts) -> Option<String> {
         ("retx_out_of_order", "later ones arrived: the network loses packets"),
         ("retx_overtaken", "later ones on their path arrived: the network loses packets"),
         ("retx_probe", "probes showed that they are missing: the network loses packets"),
-        ("retx_timeout", "no sign of them came: paths are dead, or peers have no processor"),
+        ("retx_timeout", "no answer came: paths are dead, or peers have no processor"),
     ];
     let (_, cause) = causes.into_iter().max_by_key(|(name, _)| lately.of(name))?;
     Some(format!("{} of the packets are sent again, most because {cause}", percent(share)))
@@ -110,7 +110,7 @@ fn marked(lately: &Counts) -> Option<String> {
     let share = lately.marked();
     (share >= MANY_MARKED).then(|| {
         format!(
-            "a link on the way is congested: {} of the acknowledgements tell of marks",
+            "a link on the way is congested: {} of the acknowledgements report marks",
             percent(share)
         )
     })
