@@ -166,8 +166,8 @@ pub struct AckStyle {
     pub telemetry: bool,
 }
 
-/// Reordering threshold: the receiver may report so many windows, and at least so many packets, out
-/// of order before the algorithm treats the overtaken packets as lost.
+/// Threshold of reordering, in packets that the receiver reports out of order. Beyond the larger of
+/// its two fields, the algorithm treats the overtaken packets as lost.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LossThreshold {
     /// Threshold in congestion windows.

@@ -292,7 +292,7 @@ senders! {
     EqdsSmartt(CreditedSender<Smartt>, CreditedConfig<Smartt>) = "eqds+smartt", "credits and SMaRTT's window together";
     /// Credits of the receiver and MP-RDMA's window.
     EqdsMprdma(CreditedSender<Mprdma>, CreditedConfig<Mprdma>) = "eqds+mprdma", "credits and MP-RDMA's window together";
-    /// HPCC: a rate from what switches say of their queues.
+    /// HPCC: a rate from the queue lengths that switches report.
     Hpcc or FairHpcc(Hpcc, HpccConfig) = "hpcc", "a rate from what switches write into packets (in-band telemetry)";
     /// Dart: the receiver's share, and DCQCN.
     Dart(Dart, DartConfig) = "dart", "the share that the receiver counts out, and DCQCN (US 11,190,454 B2)" if "research";
@@ -305,7 +305,8 @@ senders! {
 }
 
 impl SenderConfig {
-    /// The algorithm of users who name none: the one that Ultra Ethernet 1.0 specifies for senders.
+    /// The algorithm when the user chooses none: the one that Ultra Ethernet 1.0 specifies for
+    /// senders.
     pub const DEFAULT: &'static str = "nscc";
 
     /// Returns the algorithm that `text` names, `name[:key=value[,key=value..]]`, with its defaults

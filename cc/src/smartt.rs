@@ -262,7 +262,8 @@ impl Smartt {
         }
     }
 
-    /// Returns whether so many packets are marked that another path would not help (section 3.6.1).
+    /// Returns whether the share of marked packets is so large that another path would not help
+    /// (section 3.6.1).
     fn wait_to_decrease(&mut self, marked: bool, feedback: &Feedback<'_>) -> bool {
         self.avg_wtd = share(self.avg_wtd, self.config.wtd_alpha, marked, feedback);
         self.avg_wtd >= self.config.wtd_threshold

@@ -8,8 +8,8 @@ use squall_base::{CounterRow, Merge};
 pub struct Description {
     /// Process ID.
     pub pid: u32,
-    /// Start time of the process, in clock ticks since the boot of the machine. It tells the
-    /// process from a later one with the same ID.
+    /// Start time of the process, in clock ticks since the boot of the machine. It distinguishes
+    /// the process from a later one with the same ID.
     pub started: u64,
     /// Number of the endpoint within its process, from 0 on.
     pub endpoint: u32,

@@ -55,7 +55,7 @@ code_points! {
         Crowded = 4, "CROWDED";
         /// One of the two has a key of its job, and the other one has none or another.
         Key = 5, "KEY";
-        /// The responder talks only to peers that its user named, and the initiator is not among
+        /// The responder accepts only peers that its user has named, and the initiator is not among
         /// them yet.
         Unlisted = 6, "UNLISTED";
     }

@@ -111,7 +111,7 @@ impl LinkEntries {
 /// A rate packet.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RatePacket {
-    /// The sender's own number for the flow; nobody else reads it.
+    /// The sender's own number for the flow; no other host reads it.
     pub flow: u32,
     /// Path of the rate packet and of the flow's data.
     pub path: u16,

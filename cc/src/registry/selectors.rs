@@ -182,8 +182,8 @@ selectors! {
 }
 
 impl PathsConfig {
-    /// The selector of users who name none: the one that goes with the default congestion control
-    /// in its papers, improved for networks in which most paths are dead.
+    /// The selector when the user chooses none: the one that the papers of the default congestion
+    /// control use, improved for networks in which most paths are dead.
     pub const DEFAULT: &'static str = "reps-avoid";
 
     /// Returns the selector that `text` names, `name[:key=value[,key=value..]]`, over `paths`

@@ -21,7 +21,7 @@ pub struct FormatError {
     pub file: String,
     /// Number of the line, from 1; 0 for the file as a whole.
     pub line: usize,
-    /// Text that says what was found and what was expected.
+    /// Description of what was found and what was expected.
     pub what: String,
 }
 

@@ -206,11 +206,11 @@ pub enum SimError {
     Topology(String),
     /// The workload makes no sense.
     Workload(WorkloadError),
-    /// An algorithm or parameter is refused; the text says what is allowed.
+    /// An algorithm or parameter is refused; the text gives the allowed values.
     Transport(String),
     /// An option of the network is refused.
     Network(OptionError),
-    /// Another parameter is out of range; the text says what is allowed.
+    /// Another parameter is out of range; the text gives the allowed values.
     Parameter(String),
 }
 

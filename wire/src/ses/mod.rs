@@ -223,7 +223,7 @@ enum PayloadRule {
     Optional,
     /// The payload is at most the message.
     AtMost,
-    /// The payload has request_length bytes, whatever SOM and EOM say.
+    /// The payload has request_length bytes, whatever the flags SOM and EOM are.
     Whole,
     /// The relation is unknown: a vendor's opcode or operation.
     Unknown,

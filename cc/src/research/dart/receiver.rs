@@ -115,7 +115,7 @@ impl DartReceiver {
 
 impl ReceiverCc for DartReceiver {
     /// Ignores a list that names an unknown sender, that has fewer than two senders or more than
-    /// [`MAX_LISTED_SENDERS`], or whose round is over.
+    /// `MAX_LISTED_SENDERS`, or whose round is over.
     fn on_sender_list(&mut self, now: Time, list: &SenderList<'_>) -> bool {
         let known = |source: &u32| *source < self.config.sources;
         let plausible = (2..=MAX_LISTED_SENDERS).contains(&list.sources.len());
