@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use crate::base::Time;
 use crate::channel::{ChannelId, ShmId};
 use crate::operation::PeerId;
-use crate::ops::Part;
+use crate::part::Part;
 use crate::reliability::{PdcId, Pdcs};
 use crate::slab::Key;
 

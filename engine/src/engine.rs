@@ -26,8 +26,9 @@ use crate::inbox::{Inbox, SendRequest};
 use crate::liveness::Liveness;
 use crate::memory::Memory;
 use crate::operation::{MatchSpace, Operation, PeerId, RecvOp, SubmitError};
-use crate::ops::{Part, TxOp};
+use crate::ops::TxOp;
 use crate::outbound::{Answer, Outbound, emit_control, prepend_bytes, push_control, push_echo};
+use crate::part::Part;
 use crate::peers::{DestinationError, Peers};
 use crate::reliability::{self, Contact, Event, FlowRecord, PdcInfo, Pdcs, PeerKey, TARDY};
 use crate::report::Report;
@@ -36,7 +37,6 @@ use crate::slab::Key;
 use crate::target::Target;
 use crate::unmatched_packets::UnmatchedPackets;
 use packet_sizes::paths;
-use rates::poll_rates;
 
 /// The messages of one endpoint. The crate's documentation describes the contract.
 #[derive(Debug)]
@@ -303,7 +303,7 @@ impl Engine {
                 prepend_bytes(batch, start);
             }
             if self.pdcs.has_rate_packets() {
-                poll_rates(self, now, batch);
+                self.poll_rates(now, batch);
             }
             let room = batch.packets.len() < limit;
             if !room || !self.outbound.transmit(&mut step!(self, now), batch, limit) {

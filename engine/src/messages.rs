@@ -8,6 +8,17 @@ use crate::matching::Envelope;
 use crate::memory::{Buf, Memory, Payload};
 use crate::operation::{PeerId, Visibility};
 
+/// The place of a packet in its message.
+#[derive(Clone, Copy)]
+pub(crate) struct MessagePart<'a> {
+    pub(crate) offset: u64,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) first: bool,
+    /// The packet is a rendezvous offer whose message can be copied as a whole now
+    /// ([`crate::Memory::fetch`]).
+    pub(crate) fetchable: bool,
+}
+
 /// The destination of the bytes of a message.
 #[derive(Debug)]
 pub(crate) enum MessageBuffer {

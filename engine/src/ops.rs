@@ -6,20 +6,18 @@ use crate::base::RegionId;
 use crate::channel::ChannelId;
 use crate::completion::{Completion, OpError, OpKind};
 use crate::fences::OperationClasses;
+use crate::fragments::Fragments;
 use crate::memory::{Buf, Memory};
 use crate::operation::{MatchSpace, PeerId, RemoteSeg, Visibility};
-use crate::outbound::Fragments;
 use crate::slab::{Key, Slab};
-use crate::step::Step;
 use crate::wire::{AmoOp, AmoType, ReturnCode};
 
-/// The engine's descriptor of a packet: the part of an operation that the packet carries.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Part {
-    pub(crate) op: Key,
-    pub(crate) offset: u32,
-    pub(crate) len: u32,
-}
+/// Resource index of registered memory in requests.
+pub(crate) const RESOURCE_MEMORY: u16 = 0;
+/// Resource index of tagged messages of collective operations. Other messages use 0.
+pub(crate) const RESOURCE_COLLECTIVE: u16 = 2;
+/// Resource index of buffers offered by rendezvous.
+pub(crate) const RESOURCE_RENDEZVOUS: u16 = 1;
 
 /// The rendezvous send whose payload an answer carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -439,17 +437,6 @@ impl Ops {
             self.copied = self.copied.saturating_sub(op.bytes.copied_len()) + bytes.copied_len();
             op.bytes = bytes;
         }
-    }
-
-    /// Queues an operation of the engine itself on a context.
-    pub(crate) fn start(&mut self, step: &mut Step<'_>, id: ChannelId, mut op: TxOp) -> Key {
-        op.context = Some(id);
-        if op.work.is_answered() {
-            step.start_liveness_timer();
-        }
-        let key = self.add(op);
-        step.contexts.enqueue(id, key);
-        key
     }
 
     #[inline]

@@ -25,7 +25,8 @@ use crate::holdings::Holdings;
 use crate::memory::{Buf, Memory};
 use crate::operation::{Action, MatchSpace, Operation, PeerId, RemoteIov, RemoteSeg, SubmitError};
 use crate::ops::{
-    OfferedPart, OpBytes, OpOwner, OpWork, Ops, ReadOwner, ReportTime, SesLabel, TxOp, UserOp,
+    OfferedPart, OpBytes, OpOwner, OpWork, Ops, RESOURCE_MEMORY, ReadOwner, ReportTime, SesLabel,
+    TxOp, UserOp,
 };
 use crate::policy::{self, CompletionTime, Copy, OpClass, OpSize, Plan, PolicyInput, Protocol};
 use crate::slab::Key;
@@ -33,7 +34,6 @@ use crate::step::Step;
 use questions::QuestionQueue;
 
 pub(crate) use ends::drop_untaken;
-pub(crate) use fragments::Fragments;
 pub(crate) use packet::emit_control;
 pub(crate) use questions::PeerQuestion;
 pub(crate) use rates::push_rates;
@@ -42,13 +42,6 @@ pub(crate) use runs::RunRead;
 pub(crate) use short::report_lost_short;
 pub(crate) use telemetry::{prepend_bytes, push_echo};
 pub(crate) use transmit::push_control;
-
-/// Resource index of registered memory in requests.
-pub(crate) const RESOURCE_MEMORY: u16 = 0;
-/// Resource index of tagged messages of collective operations. Other messages use 0.
-pub(crate) const RESOURCE_COLLECTIVE: u16 = 2;
-/// Resource index of buffers offered by rendezvous.
-pub(crate) const RESOURCE_RENDEZVOUS: u16 = 1;
 
 /// The end of the read of a rendezvous message.
 #[derive(Clone, Copy, Debug)]
@@ -351,7 +344,7 @@ impl Outbound {
     /// changes nothing, if there is no room for a context.
     pub(crate) fn start_internal(&mut self, step: &mut Step<'_>, op: TxOp) -> bool {
         let Some(id) = step.context_to(op.peer) else { return false };
-        self.ops.start(step, id, op);
+        step.start(&mut self.ops, id, op);
         true
     }
 
@@ -374,7 +367,7 @@ impl Outbound {
         {
             *answers += 1;
         }
-        self.ops.start(step, id, op);
+        step.start(&mut self.ops, id, op);
     }
 
     /// Returns whether there is room for the answer to another request of a peer.

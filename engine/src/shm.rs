@@ -55,7 +55,8 @@ use crate::channel::ShmId;
 use crate::completion::{Completion, OpError, OpKind};
 use crate::memory::Buf;
 use crate::operation::{MatchSpace, PeerId, Visibility};
-use crate::ops::{Part, ReportTime, SesLabel, UserOp};
+use crate::ops::{ReportTime, SesLabel, UserOp};
+use crate::part::Part;
 use crate::reliability::Wait;
 use crate::wire::Response;
 

@@ -7,12 +7,14 @@ use crate::contexts::Contexts;
 use crate::handshake::Handshakes;
 use crate::liveness::Liveness;
 use crate::operation::PeerId;
-use crate::ops::Part;
+use crate::ops::{Ops, TxOp};
+use crate::part::Part;
 use crate::peers::Peers;
 use crate::reliability::{Pdcs, PeerKey};
 use crate::report::Report;
 use crate::shm::ShmChannels;
 use crate::shm::record::MAX_WHOLE;
+use crate::slab::Key;
 
 /// Limit of [`Step::longest_eager`] in bytes on a shared-memory channel: the payload that one
 /// record carries.
@@ -59,6 +61,17 @@ impl Step<'_> {
             self.handshakes.start(self.now, self.config, peer, state);
         }
         Some(id)
+    }
+
+    /// Queues an operation of the engine itself on a channel.
+    pub(crate) fn start(&mut self, ops: &mut Ops, id: ChannelId, mut op: TxOp) -> Key {
+        op.context = Some(id);
+        if op.work.is_answered() {
+            self.start_liveness_timer();
+        }
+        let key = ops.add(op);
+        self.contexts.enqueue(id, key);
+        key
     }
 
     /// Ends a channel: its operations fail, and the peer is notified.

@@ -12,16 +12,18 @@ use crate::peers::Initiator;
 use crate::reliability::{PeerKey, rates_of};
 use crate::wire;
 
-/// Adds the waiting rate packets to `batch`, and releases data that waited for them.
-#[cold]
-#[inline(never)]
-pub(super) fn poll_rates(engine: &mut Engine, now: Time, batch: &mut Batch) {
-    let who = Initiator { port: engine.config.port, tag: engine.config.instance.tag() };
-    while let Some(out) = engine.pdcs.poll_rate_packet(now) {
-        let dst = engine.peers.get(PeerId(out.peer.0)).addr();
-        push_rates(batch, dst, &out.packet, who);
+impl Engine {
+    /// Adds the waiting rate packets to `batch`, and releases data that waited for them.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn poll_rates(&mut self, now: Time, batch: &mut Batch) {
+        let who = Initiator { port: self.config.port, tag: self.config.instance.tag() };
+        while let Some(out) = self.pdcs.poll_rate_packet(now) {
+            let dst = self.peers.get(PeerId(out.peer.0)).addr();
+            push_rates(batch, dst, &out.packet, who);
+        }
+        self.drain_events(now);
     }
-    engine.drain_events(now);
 }
 
 impl<M: Memory> PacketReceiver<'_, M> {

@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::contexts::Contexts;
 use crate::counters::Counters;
 use crate::operation::PeerId;
-use crate::ops::Part;
+use crate::part::Part;
 use crate::peers::{PeerInstance, Peers};
 use crate::reliability::{Pdcs, PeerKey};
 use crate::wire::{Handshake, Reason, ReturnCode, Stage, WIRE_VERSION};

@@ -6,26 +6,16 @@ use crate::channel::ChannelId;
 use crate::matching::{Envelope, UnexpectedMessage};
 use crate::memory::{Memory, Payload};
 use crate::messages::{
-    HeaderKind, Message, MessageBuffer, MessageExtent, MessageHeader, Offer, Pull, Target,
+    HeaderKind, Message, MessageBuffer, MessageExtent, MessageHeader, MessagePart, Offer, Pull,
+    Target,
 };
 use crate::operation::{MatchSpace, PeerId};
+use crate::ops::RESOURCE_COLLECTIVE;
 use crate::order::{IdState, MAX_AHEAD_OUTSIDE};
-use crate::outbound::RESOURCE_COLLECTIVE;
 use crate::packet_outcome::PacketOutcome;
 use crate::slab::Key;
 use crate::step::Step;
 use crate::wire::{Extension, Rendezvous, StdBody, StdRequest};
-
-/// The place of a packet in its message.
-#[derive(Clone, Copy)]
-pub(super) struct MessagePart<'a> {
-    pub(super) offset: u64,
-    pub(super) bytes: &'a [u8],
-    first: bool,
-    /// The packet is a rendezvous offer whose message can be copied as a whole now
-    /// ([`Memory::fetch`]).
-    fetchable: bool,
-}
 
 impl Inbox {
     /// Handles a packet of a SEND, a TAGGED_SEND or their rendezvous forms.

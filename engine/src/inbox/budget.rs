@@ -46,10 +46,11 @@
 //! honest sender exceeds the limits by at most what the ring holds. A sender that exceeds them by more than any ring
 //! holds is not honest, and its channel ends.
 
-use super::arrive::MessagePart;
 use crate::config::Config;
 use crate::holdings::Holdings;
-use crate::messages::{Charge, HeaderKind, Message, MessageBuffer, MessageHeader, Pull};
+use crate::messages::{
+    Charge, HeaderKind, Message, MessageBuffer, MessageHeader, MessagePart, Pull,
+};
 use crate::operation::PeerId;
 use crate::peers::Peers;
 use crate::shm::record::MAX_SHORT;

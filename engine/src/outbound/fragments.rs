@@ -3,85 +3,20 @@
 //! A UDP socket without privileges cannot make IP fragment a packet that fits the route's MTU, and
 //! a router that silently drops long packets does not fragment either. So this module cuts the
 //! payload of such a packet again. The first fragment replaces the packet under its PSN. The other
-//! fragments wait here until they may leave under PSNs of their own, before any new packet of their
-//! context. `reliability::Fragments` is the receiver's half.
+//! fragments wait until they may leave under PSNs of their own, before any new packet of their
+//! context. `crate::fragments` keeps them, and `reliability::Fragments` is the receiver's half.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-
+use super::telemetry::extra_bytes;
 use super::{Outbound, packet, transmit};
 use crate::base::Batch;
 use crate::contexts::Context;
-use crate::ops::{OpWork, Ops, Part, TxOp};
+use crate::fragments::Original;
+use crate::ops::{OpWork, Ops, TxOp};
+use crate::part::Part;
 use crate::path_sizes;
-use crate::reliability::{CREDIT_HEADER, NewPacket, PdcId, QueuedPacket, SendError};
-use crate::slab::Key;
+use crate::reliability::{NewPacket, PdcId, QueuedPacket, SendError};
 use crate::step::Step;
-use crate::wire::{Fragment, Telemetry};
-
-/// A packet whose payload was cut into fragments.
-#[derive(Clone, Copy, Debug)]
-struct Original {
-    /// Payload bytes of the original.
-    len: u32,
-    /// The PSN of the original, counted from the first PSN of its context. That first PSN changes when the peer makes
-    /// the context start again.
-    index: u32,
-    /// The number of fragments that the original was cut into.
-    count: u8,
-}
-
-/// The packets whose payload was cut into fragments because the path carries less than before, and
-/// the fragments that wait to be sent.
-#[derive(Debug, Default)]
-pub(crate) struct Fragments {
-    /// The originals by operation and payload offset. An entry is kept until its operation has ended, because its
-    /// fragments may have to be sent again.
-    originals: HashMap<Key, BTreeMap<u32, Original>>,
-    /// Fragments that have no PSN yet.
-    waiting: HashMap<PdcId, VecDeque<Part>>,
-}
-
-impl Fragments {
-    /// Returns whether no packet was cut, which is so where all paths carry full packets.
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.originals.is_empty()
-    }
-
-    /// Returns whether fragments wait to be sent.
-    #[inline]
-    pub(super) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
-    /// Returns the number of packets that were cut, plus the number of fragments that wait to be sent.
-    pub(crate) fn len(&self) -> usize {
-        let cut: usize = self.originals.values().map(BTreeMap::len).sum();
-        cut + self.waiting.values().map(VecDeque::len).sum::<usize>()
-    }
-
-    /// Removes the packets of an operation that has ended.
-    #[cold]
-    pub(crate) fn forget(&mut self, op: Key) {
-        self.originals.remove(&op);
-    }
-
-    /// Returns the original that `part` is a fragment of, if it is one.
-    fn original(&self, part: Part) -> Option<Original> {
-        let (&offset, original) =
-            self.originals.get(&part.op)?.range(..=part.offset).next_back()?;
-        (part.offset - offset < original.len).then_some(*original)
-    }
-}
-
-/// Returns the bytes that an endpoint's congestion control puts before the headers of every packet: telemetry and
-/// credit.
-#[inline]
-pub(super) fn extra_bytes(step: &Step<'_>) -> u32 {
-    let config = step.pdcs.config();
-    let telemetry = if config.acks.telemetry { Telemetry::LEN as u32 } else { 0 };
-    telemetry + if config.needs_backlog() { CREDIT_HEADER } else { 0 }
-}
+use crate::wire::Fragment;
 
 impl Ops {
     /// Returns the header that precedes a packet with this `part`, if the packet is a fragment.
@@ -131,14 +66,12 @@ impl Ops {
                 ..packet
             },
         );
-        let fragments = &mut self.fragments;
         let original = Original { len: part.len, index, count };
-        fragments.originals.entry(part.op).or_default().insert(part.offset, original);
-        let waiting = fragments.waiting.entry(id).or_default();
-        waiting.extend((1..u32::from(count)).map(|n| {
+        let rest = (1..u32::from(count)).map(|n| {
             let at = n * room;
             Part { offset: part.offset + at, len: room.min(part.len - at), ..part }
-        }));
+        });
+        self.fragments.add(id, part, original, rest);
         self.hold_for_fragments(step, id, true);
     }
 
@@ -166,18 +99,13 @@ impl Outbound {
         id: PdcId,
         batch: &mut Batch,
     ) -> Option<Result<(), SendError>> {
-        let waiting = self.ops.fragments.waiting.get(&id)?;
-        let &part = waiting.front()?;
-        let alone = waiting.len() == 1;
+        let (part, alone) = self.ops.fragments.next_waiting(id)?;
         let wanted = self.ops.get(part.op).is_some_and(|op| !op.over && op.error.is_none());
         if wanted && let Err(blocked) = self.send_part(step, id, part, alone, batch) {
             return Some(Err(blocked));
         }
-        if let Some(waiting) = self.ops.fragments.waiting.get_mut(&id) {
-            waiting.pop_front();
-        }
+        self.ops.fragments.pop_waiting(id);
         if alone {
-            self.ops.fragments.waiting.remove(&id);
             self.ops.hold_for_fragments(step, id, false);
         }
         if !wanted {
@@ -219,6 +147,6 @@ impl Outbound {
 
     /// Discards the fragments that wait on a context that has ended.
     pub(crate) fn forget_fragments(&mut self, id: PdcId) {
-        self.ops.fragments.waiting.remove(&id);
+        self.ops.fragments.forget_waiting(id);
     }
 }

@@ -12,12 +12,11 @@
 //!   payload, and `modified_length` contains the number of bytes from `message_offset` on that it
 //!   stands for.
 
-use super::RESOURCE_RENDEZVOUS;
 use crate::atomics::atomic_size;
 use crate::config::Config;
 use crate::operation::MatchSpace;
-use crate::ops::{AtomicFields, OpWork, Part, ReadOwner, TxOp};
-use crate::outbound::RESOURCE_COLLECTIVE;
+use crate::ops::{AtomicFields, OpWork, RESOURCE_COLLECTIVE, RESOURCE_RENDEZVOUS, ReadOwner, TxOp};
+use crate::part::Part;
 use crate::peers::Initiator;
 use crate::reliability::{ControlPacket, TxGrant};
 use crate::shm::record;

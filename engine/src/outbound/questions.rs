@@ -16,11 +16,11 @@
 //! honest peer knows every operation that still waits. A peer that does not know it has forgotten
 //! it, or an attacker has acknowledged it in the peer's name.
 
+use super::Outbound;
 use super::packet::rendezvous_key;
-use super::{Outbound, RESOURCE_RENDEZVOUS};
 use crate::channel::ChannelId;
 use crate::operation::PeerId;
-use crate::ops::{OpWork, Ops, QuestionState, QuestionSubject, TxOp};
+use crate::ops::{OpWork, Ops, QuestionState, QuestionSubject, RESOURCE_RENDEZVOUS, TxOp};
 use crate::slab::Key;
 use crate::step::Step;
 use crate::wire::StdRequest;
@@ -99,7 +99,7 @@ impl QuestionQueue {
                     self.next = key.index.wrapping_add(1);
                     let (about, subject) = (Some(key), subject_of(key, op));
                     let question = TxOp::new_internal(OpWork::Question { about, subject }, peer);
-                    ops.start(step, id, question);
+                    step.start(ops, id, question);
                     step.report.counters.hellos += 1;
                 }
                 _ => {}
@@ -115,7 +115,7 @@ pub(super) fn ask_for_sign_of_life(ops: &mut Ops, step: &mut Step<'_>, id: Chann
         return;
     }
     let work = OpWork::Question { about: None, subject: QuestionSubject::default() };
-    ops.start(step, id, TxOp::new_internal(work, peer));
+    step.start(ops, id, TxOp::new_internal(work, peer));
     step.report.counters.hellos += 1;
 }
 

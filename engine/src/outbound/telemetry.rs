@@ -1,9 +1,19 @@
-//! Telemetry in front of outbound packets. It costs nothing unless the congestion control uses it.
+//! Telemetry and credit in front of outbound packets. They cost nothing unless the congestion control uses them.
 
 use crate::base::Batch;
 use crate::reliability::cc::Hops;
-use crate::reliability::record_of;
+use crate::reliability::{CREDIT_HEADER, record_of};
+use crate::step::Step;
 use crate::wire::{Telemetry, TelemetryKind};
+
+/// Returns the bytes that an endpoint's congestion control puts before the headers of every packet: telemetry and
+/// credit.
+#[inline]
+pub(super) fn extra_bytes(step: &Step<'_>) -> u32 {
+    let config = step.pdcs.config();
+    let telemetry = if config.acks.telemetry { Telemetry::LEN as u32 } else { 0 };
+    telemetry + if config.needs_backlog() { CREDIT_HEADER } else { 0 }
+}
 
 /// Adds the telemetry echo that precedes an acknowledgement to a batch. Returns the position of the
 /// echo, unless there is none.

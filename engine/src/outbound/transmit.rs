@@ -3,14 +3,14 @@
 
 use core::net::SocketAddr;
 
-use super::fragments::extra_bytes;
-use super::telemetry::{prepend_bytes, push_empty};
+use super::telemetry::{extra_bytes, prepend_bytes, push_empty};
 use super::train::{self, TrainRest};
 use super::{Outbound, packet};
 use crate::base::{Batch, Datagram, TrafficClass};
 use crate::config::Config;
 use crate::contexts::{Context, Contexts, IdSpace};
-use crate::ops::{OpWork, Ops, Part, TxOp};
+use crate::ops::{OpWork, Ops, TxOp};
+use crate::part::Part;
 use crate::reliability::{NewPacket, PdcId, SendError, TxGrant};
 use crate::slab::Key;
 use crate::step::Step;
