@@ -104,8 +104,8 @@ pub trait SenderCc {
         self.metrics().base_rtt
     }
 
-    /// Returns the bytes of state of this context, boxes included, without state that it shares
-    /// with others.
+    /// Returns the bytes of state of this context: including heap memory, but not the state that it
+    /// shares with others.
     fn state_bytes(&self) -> usize {
         size_of_val(self)
     }

@@ -56,8 +56,8 @@ pub trait PathSelector {
     /// Returns the state of the selector for counters.
     fn metrics(&self) -> PathMetrics;
 
-    /// Returns the bytes of state of this selector, boxes included, without state that it shares
-    /// with others.
+    /// Returns the bytes of state of this selector: including heap memory, but not the state that it
+    /// shares with others.
     fn state_bytes(&self) -> usize {
         size_of_val(self)
     }

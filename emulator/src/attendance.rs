@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use squall_net::emulator::frame::Hello;
 
-/// Number of refusals whose reasons are kept.
+/// Number of refusals whose reasons are kept, so that a job with many refused ranks uses little
+/// memory.
 const KEPT: usize = 8;
 
 /// The endpoints that attached, and their ranks where the launcher gave them one.

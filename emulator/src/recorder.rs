@@ -11,8 +11,8 @@ use squall_netsim::topology::{Node, Topology};
 
 /// Initial interval between two samples.
 const EVERY: Span = Span::millis(10);
-/// Largest number of samples. When it is reached, every second sample is dropped and the interval
-/// doubles.
+/// Largest number of samples, which bounds the memory of a long job. When it is reached, every
+/// second sample is dropped and the interval doubles.
 const MOST: usize = 4096;
 
 /// Samples of a network. Time zero is the arrival of the first packet.

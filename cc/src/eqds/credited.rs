@@ -153,7 +153,7 @@ impl<W: CreditWindow> CreditedSender<W> {
         Self(Box::new(CreditedState { credits, window: W::open(Arc::clone(&config.window), now) }))
     }
 
-    /// Returns the bytes of state in the box.
+    /// Returns the bytes of state on the heap.
     #[cfg(test)]
     pub(super) const fn boxed_bytes() -> usize {
         size_of::<CreditedState<W>>()

@@ -47,7 +47,7 @@ impl Dart {
         Self(Box::new(DartContext { config, dcqcn, share: WHOLE_SHARE }))
     }
 
-    /// Returns the bytes of state in the box.
+    /// Returns the bytes of state on the heap.
     #[cfg(test)]
     const fn boxed_bytes() -> usize {
         size_of::<DartContext>()

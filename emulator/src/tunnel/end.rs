@@ -17,17 +17,19 @@ use crate::client::{Client, Role};
 use crate::clock::{clock, timespec};
 use squall_base::{Span, Time};
 
-/// Interval at which the near end asks whether the far end is there, until the first answer.
-/// [`ASK`] applies from then on.
+/// Interval at which the near end asks whether the far end is there, until the first answer. It is
+/// short so that a tunnel opens quickly; [`ASK`] applies from then on.
 const ASK_FIRST: Span = Span::millis(100);
 const ASK: Span = Span::millis(1000);
-/// Time without a datagram after which an end assumes that the other end has failed.
+/// Time without a datagram after which an end assumes that the other end has failed: ten questions
+/// ([`ASK`]) without an answer.
 const SILENCE: Span = Span::millis(10_000);
 /// Time to wait for the first answer.
 const FIRST: Span = Span::millis(5000);
 /// Buffer sizes of the UDP socket, bytes, as far as the system grants them.
 const BUFFER: usize = 4 << 20;
-/// Number of datagrams to read before connections get their turn.
+/// Number of datagrams to read before connections get their turn, so that a fast sender does not
+/// starve them.
 const BATCH: usize = 256;
 /// Largest number of sessions, and of connections, at a far end. The emulator accepts as many
 /// connections.

@@ -13,7 +13,7 @@ const PIECE: usize = 1200;
 /// Time after which a piece is sent again.
 const AGAIN: Span = Span::millis(100);
 /// Time after which the connection is closed if the other end has not acknowledged a piece, counted
-/// from the piece's first transmission.
+/// from the piece's first transmission: 50 transmissions.
 const PATIENCE: Span = Span::millis(5000);
 
 /// State of both directions of one connection.

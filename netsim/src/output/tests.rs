@@ -82,8 +82,8 @@ fn starts_and_ends_by_hand() {
         flow(3, 2_000_000, 20.0, Some(180.0)),
         flow(4, 3_000_000, 20.0, Some(160.0)),
     ];
-    for (flow, alone) in run.flows.iter_mut().zip([10.0, 20.0, 90.0, 160.0]) {
-        flow.alone_us = Some(alone);
+    for (flow, time_alone) in run.flows.iter_mut().zip([10.0, 20.0, 90.0, 160.0]) {
+        flow.alone_us = Some(time_alone);
     }
     // The ends are 400, 380, 200 and 180 us. Starts are 10 from their mean, and the mean of the
     // ends is 290: (10 x (110 + 90 + 90 + 110) x -1) / (4 x 100) = -10.
@@ -136,8 +136,8 @@ fn a_group_has_its_share_and_its_goodput() {
     assert!((value(&run, "group_goodput") - 16_000.0 / 210.0).abs() < 1e-9);
     assert_eq!(value(&run, "group_time"), 210.0);
     // The slowdowns are 100 / 50 and 200 / 20, and 400 / 4 of the other job.
-    for (flow, alone) in run.flows.iter_mut().zip([50.0, 20.0, 4.0]) {
-        flow.alone_us = Some(alone);
+    for (flow, time_alone) in run.flows.iter_mut().zip([50.0, 20.0, 4.0]) {
+        flow.alone_us = Some(time_alone);
     }
     assert_eq!(value(&run, "group_p99_slowdown"), 10.0);
     // Job 1 sends 2 MB in 400 us.

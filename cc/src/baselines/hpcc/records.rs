@@ -169,7 +169,7 @@ impl Records {
         }
     }
 
-    /// Returns the bytes of state, boxes included.
+    /// Returns the bytes of state, heap memory included.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(self)
             + self.more.as_ref().map_or(0, |more| size_of_val(&**more) + size_of_val(&*more.last))
