@@ -248,7 +248,7 @@ impl Relay {
     /// Prepares the emulator for one job, with which it ends. From now on the relay applies the
     /// events of `timeline`, keeps a record if `record` is set, and stops when the job waits for an
     /// endpoint that was refused. Call this before [`Relay::run`].
-    pub fn follow(&mut self, timeline: Timeline, record: bool) {
+    pub fn serve_job(&mut self, timeline: Timeline, record: bool) {
         self.run_state = RunState::new(timeline, record);
     }
 
@@ -276,7 +276,7 @@ impl Relay {
         self.run_state.history()
     }
 
-    /// Returns the record of the job, if [`Relay::follow`] asked for one.
+    /// Returns the record of the job, if [`Relay::serve_job`] asked for one.
     #[must_use]
     pub fn record(&self) -> Option<Run> {
         let recorder = self.run_state.recorder()?;

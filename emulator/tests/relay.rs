@@ -49,7 +49,7 @@ impl Emulator {
     fn with(timeline: &str, record: bool) -> Self {
         let path = path();
         let mut relay = Relay::open(config(path.clone())).unwrap();
-        relay.follow(Timeline::parse("test", timeline, relay.topology()).unwrap(), record);
+        relay.serve_job(Timeline::parse("test", timeline, relay.topology()).unwrap(), record);
         let (stop, inner) = UnixStream::pair().unwrap();
         let thread = thread::spawn(move || {
             let mut lines = Vec::new();

@@ -80,7 +80,7 @@ impl<'a> Content<'a> {
         let name =
             Name { session: u64::from_le_bytes(*session), number: u32::from_le_bytes(*number) };
         let piece = u32::from_le_bytes(*piece);
-        let say = match (kind, rest) {
+        let content = match (kind, rest) {
             (KEEPALIVE, []) => Self::Keepalive,
             (FRAME, frame) => Self::Frame(frame),
             (PIECE, bytes) => Self::Piece(piece, bytes),
@@ -88,7 +88,7 @@ impl<'a> Content<'a> {
             (CLOSED, []) => Self::Closed,
             _ => return None,
         };
-        Some((name, say))
+        Some((name, content))
     }
 }
 
@@ -100,7 +100,7 @@ mod tests {
     fn what_is_written_is_read_and_everything_else_is_nobodys() {
         let name = Name { session: 0x0123_4567_89ab_cdef, number: 7 };
         let mut bytes = Vec::new();
-        for say in [
+        for content in [
             Content::Keepalive,
             Content::Frame(b"frame"),
             Content::Piece(3, b"piece"),
@@ -108,10 +108,10 @@ mod tests {
             Content::Acknowledged(9),
             Content::Closed,
         ] {
-            say.write(name, &mut bytes);
-            assert_eq!(Content::read(&bytes), Some((name, say)));
+            content.write(name, &mut bytes);
+            assert_eq!(Content::read(&bytes), Some((name, content)));
             for len in 0..HEAD {
-                assert_eq!(Content::read(&bytes[..len]), None, "{say:?} cut to {len}");
+                assert_eq!(Content::read(&bytes[..len]), None, "{content:?} cut to {len}");
             }
         }
         Content::Keepalive.write(name, &mut bytes);

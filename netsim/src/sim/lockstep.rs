@@ -217,7 +217,7 @@ impl<'a> Lockstep<'a> {
                 }
             };
             if let Some(watch) = &mut watch {
-                stop = watch.look(part.network.now(), &all);
+                stop = watch.call_if_due(part.network.now(), &all);
             }
             part.step(until);
             parity ^= 1;
@@ -288,7 +288,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Calls the observer if it is due, and returns whether it stops the simulation.
-    fn look(&mut self, now: Picos, all: &PartReport) -> bool {
+    fn call_if_due(&mut self, now: Picos, all: &PartReport) -> bool {
         if all.events < self.next {
             return false;
         }

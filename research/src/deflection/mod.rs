@@ -358,7 +358,7 @@ impl DeflectionProgram {
     }
 
     /// Returns the port by which a packet follows its message, if the message was deflected here.
-    fn follow(&mut self, now: Picos, header: &DeflectionHeader) -> Option<u32> {
+    fn deflected_port(&mut self, now: Picos, header: &DeflectionHeader) -> Option<u32> {
         let key = (header.message, header.tokens);
         let at = self.table.iter().position(|entry| (entry.message, entry.tokens) == key)?;
         self.table[at].used = now;
@@ -434,7 +434,7 @@ impl DeflectionProgram {
         if incoming.packet.header.class != Class::Data {
             return Some(route);
         }
-        let known = self.follow(place.now, header);
+        let known = self.deflected_port(place.now, header);
         let ways = (incoming.ingress, route, host);
         let other = known.or_else(|| self.deflect(place, ways, header, incoming.counters));
         if let Some(port) = other {

@@ -253,11 +253,11 @@ impl EmulatorArgs {
         let Some(addr) = self.listen else { return Ok(None) };
         let far = FarEnd::open(addr, socket, move |line| {
             if !quiet {
-                tell(line);
+                print_line(line);
             }
         })?;
         if !quiet {
-            tell(format_args!("listening for tunnels at {}", far.addr()));
+            print_line(format_args!("listening for tunnels at {}", far.addr()));
         }
         Ok(Some(far))
     }
@@ -308,7 +308,7 @@ pub(crate) fn run(args: &EmulateArgs) -> ExitCode {
 }
 
 /// Prints a line to standard error.
-pub(super) fn tell(line: fmt::Arguments<'_>) {
+pub(super) fn print_line(line: fmt::Arguments<'_>) {
     // Standard error may be closed.
     let _ = writeln!(std::io::stderr(), "squall emulate: {line}");
 }
@@ -317,7 +317,7 @@ fn finish(result: Result<(), String>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
-            tell(format_args!("{text}"));
+            print_line(format_args!("{text}"));
             ExitCode::FAILURE
         }
     }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 use squall_net::HostList;
 
-use super::cli::tell;
+use super::cli::print_line;
 use crate::run::job::Job;
 use crate::run::switches::Switches;
 use crate::run::{REFUSED, emulator_variables, no_endpoint, prepare};
@@ -32,7 +32,7 @@ pub(crate) struct JoinArgs {
 /// Runs the command and reports errors.
 pub(super) fn run(socket: &Path, args: &JoinArgs) -> ExitCode {
     let status = join(socket, args).unwrap_or_else(|why| {
-        tell(format_args!("{why}"));
+        print_line(format_args!("{why}"));
         REFUSED
     });
     ExitCode::from(status)
@@ -44,8 +44,8 @@ fn join(socket: &Path, args: &JoinArgs) -> Result<u8, String> {
     let emulator = emulator_variables(place(socket, args.hosts.as_ref()), None)?;
     let job = prepare(&args.command, true, &Switches::default(), emulator)?;
     // There is no emulator to stop: only the end of the job counts.
-    let (_end, over) = UnixStream::pair().map_err(|e| e.to_string())?;
-    let ended = Job::start(&job.command, &job.variables, over)?.wait()?;
+    let (_end, end_notice) = UnixStream::pair().map_err(|e| e.to_string())?;
+    let ended = Job::start(&job.command, &job.variables, end_notice)?.wait()?;
     // Other jobs' endpoints count, too. But if no endpoint attached at all, none of this job's did.
     let silent = match attached(socket) {
         Ok(after) if after <= before => no_endpoint(&job.variables),
@@ -53,7 +53,7 @@ fn join(socket: &Path, args: &JoinArgs) -> Result<u8, String> {
         Err(gone) => gone,
     };
     if !ended.interrupted {
-        tell(format_args!("{silent}"));
+        print_line(format_args!("{silent}"));
     }
     Ok(if ended.interrupted || ended.status != 0 { ended.status } else { REFUSED })
 }

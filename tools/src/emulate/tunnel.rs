@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 use squall_emulator::tunnel::serve_near_end;
 
-use super::cli::tell;
+use super::cli::print_line;
 
 /// Leads to an emulator on another machine: opens a socket here that endpoints and commands use like the emulator's own, and
 /// carries their frames there, until it is interrupted or the emulator ends.
@@ -30,14 +30,14 @@ pub(super) fn run(socket: &Path, args: &TunnelArgs) -> ExitCode {
     let served = stop_on_interrupt().and_then(|stop| {
         serve_near_end(socket, &args.emulator, &stop, &mut |line| {
             if !args.quiet {
-                tell(line);
+                print_line(line);
             }
         })
     });
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            tell(format_args!("{why}"));
+            print_line(format_args!("{why}"));
             ExitCode::FAILURE
         }
     }

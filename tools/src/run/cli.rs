@@ -12,9 +12,9 @@ use super::emulated::{self, EmulatedArgs};
 use super::job::Job;
 use super::launchers::{Launcher, MPI_IMPLEMENTATIONS, MpiImplementation};
 use super::preparation::{self, PreparedJob, Variables, prepare};
+use super::print_line;
 use super::summary::JobSummary;
 use super::switches::Switches;
-use super::tell;
 use squall_netsim::output::Origin;
 
 /// Runs a job on squall: finds the provider that was installed with this program, recognises the launcher, sets what its MPI
@@ -92,7 +92,7 @@ impl ValueEnum for MpiName {
 /// Runs the job and reports errors.
 pub(crate) fn run(args: &RunArgs, origin: &Origin) -> ExitCode {
     ExitCode::from(run_job(args, origin).unwrap_or_else(|why| {
-        tell(format_args!("run: {why}"));
+        print_line(format_args!("run: {why}"));
         REFUSED
     }))
 }
@@ -113,11 +113,11 @@ fn run_job(args: &RunArgs, origin: &Origin) -> Result<u8, String> {
     };
     let summary = JobSummary::new(&ended.reports);
     if let Some(why) = &nothing {
-        tell(format_args!("{why}"));
+        print_line(format_args!("{why}"));
     } else if ended.interrupted && ended.reports.is_empty() {
         // Processes that a signal ends write no report.
     } else if !args.quiet || args.require && !summary.is_complete() {
-        summary.lines().iter().for_each(|line| tell(format_args!("{line}")));
+        summary.lines().iter().for_each(|line| print_line(format_args!("{line}")));
     }
     let shows_nothing = nothing.is_some() || args.require && !summary.is_complete();
     let refused = shows_nothing && !ended.interrupted && ended.status == 0;

@@ -9,10 +9,10 @@ use clap::Args;
 
 use super::job::{Job, JobEnd};
 use super::preparation::{PreparedJob, Variables, prepare};
+use super::print_line;
 use super::provider;
 use super::record::{Record, is_place};
 use super::switches::Switches;
-use super::tell;
 use crate::doctor::environment::{variable, variables_of};
 use crate::emulate::cli::{EmulatorArgs, about};
 use squall_emulator::{Attendance, Relay, Timeline, Totals};
@@ -73,36 +73,36 @@ pub(super) fn run(
     let mut relay = emulator.open(on, socket.clone())?;
     let _tunnels = emulator.far_end(&socket, quiet)?;
     let record = Record::prepare(args.record.as_deref(), args.report.as_deref())?;
-    relay.follow(timeline, record.is_wanted());
+    relay.serve_job(timeline, record.is_wanted());
 
     let place = format!("{},host=rank", socket.display());
     let emulated = emulator_variables(place, record.trace().as_deref())?;
     let PreparedJob { command, variables } = prepare(words, true, switches, emulated)?;
     let command = command.as_slice();
     if !quiet {
-        tell(format_args!("{}", about(&relay)));
+        print_line(format_args!("{}", about(&relay)));
     }
     let (stop, end_notice) = UnixStream::pair().map_err(|e| e.to_string())?;
     let job = Job::start(command, &variables, end_notice)?;
     let served = relay.run(&stop, &mut |line| {
         if !quiet {
-            tell(line);
+            print_line(line);
         }
     });
     // If the emulator stopped on the command `down` or on an error, the job cannot go on.
     job.end();
     let ended = job.wait()?;
     if let Err(error) = served {
-        tell(format_args!("the emulator failed: {error}"));
+        print_line(format_args!("the emulator failed: {error}"));
     }
 
     if !quiet {
-        tell(format_args!("{}", crossed(&relay)));
+        print_line(format_args!("{}", crossed(&relay)));
     }
     let written = record.write(&relay, command, provenance(origin, on, args, &variables, &relay));
     if let Err(why) = written {
         // The job has its result all the same.
-        tell(format_args!("the record is incomplete: {why}"));
+        print_line(format_args!("the record is incomplete: {why}"));
     }
     let nothing = if ended.interrupted {
         None

@@ -19,7 +19,7 @@ pub(crate) use emulated::{emulator_variables, no_endpoint};
 pub(crate) use preparation::prepare;
 
 /// Prints a line to standard error, because standard output is the job's.
-fn tell(line: fmt::Arguments<'_>) {
+fn print_line(line: fmt::Arguments<'_>) {
     // Standard error may be closed.
     let _ = writeln!(io::stderr(), "squall: {line}");
 }
