@@ -90,9 +90,9 @@ params! {
          and bridges; then loopback. Among these: IPv4 first, the interface of the default route first, then the \
          fastest, then the kernel's order. Link-local addresses must be named.";
     pci: kinds::Flag = "PCI", "no",
-        "Tell where on the PCI bus an interface's device is (fi_nic(3)), for libraries that choose interfaces by their \
-         distance, as aws-ofi-nccl does, whose rdma protocol does not begin without it. Not told by default: an MPICH \
-         whose hwloc knows no devices, such as PyPI's, ends in an assertion on it.";
+        "Report where on the PCI bus an interface's device is (fi_nic(3)), for libraries that choose interfaces by their \
+         distance, as aws-ofi-nccl does, whose rdma protocol does not begin without it. Off by default, because an \
+         MPICH whose hwloc knows no devices, such as PyPI's, fails an assertion on it.";
     port: kinds::OwnPorts = "PORT", "0",
         "UDP port of an endpoint that the application gave none, or a range such as 47930-47993 of which each \
          endpoint takes the first that is free: what a firewall has to let in. 0: 4793 if it is free, else any.";
@@ -173,48 +173,48 @@ params! {
     rto_min: kinds::Time = "RTO_MIN", "auto",
         "Smallest retransmission timeout. auto: 5ms, more than a scheduler's time slice.";
     ack_delay: kinds::Time = "ACK_DELAY", "auto",
-        "Longest time a receiver sits on an acknowledgement. auto: 150us.";
+        "Longest time that a receiver delays an acknowledgement. auto: 150us.";
     idle_close: kinds::Time = "IDLE_CLOSE", "30s",
         "A connection context idle for this long is closed; the next operation reopens it.";
     job: kinds::Count<1, 16777215> = "JOB", "1",
         "JobID in every request; requests of another job are refused. An application's own auth_key comes \
          before it.";
     key_file: kinds::Text = "KEY_FILE", "",
-        "File with a secret of 16 to 256 bytes, readable by its owner alone: only endpoints that prove to \
-         know it are talked to. An application's own auth_key comes before it. Default: any peer that \
-         proves its address is talked to.";
+        "File with a secret of 16 to 256 bytes, readable by its owner alone: an endpoint then accepts \
+         only peers that prove that they know it. An application's own auth_key comes before it. Default: any peer \
+         that proves its address is accepted.";
     peers: kinds::PeerPolicy = "PEERS", "any",
         "Peers that may talk to an endpoint: any peer that proves its address (any), or only the addresses in \
          its address vector (av).";
     port_kind: kinds::PortKind = "PORT_KIND", "udp",
         "What carries the packets: udp, the kernel's sockets; or xdp, AF_XDP sockets over them, by which every packet has \
          an entropy of its own. That takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, an Ethernet interface with an MTU \
-         up to 3826, and nobody else there who wants it: one endpoint a host and interface has it, others keep their \
-         sockets, which is said.";
+         up to 3826. Only one endpoint of each host and interface can have it; others keep their sockets and report \
+         that.";
     shm: kinds::Flag = "SHM", "yes",
-        "Talk to endpoints of the same host and user through shared memory, as far as the system lets us. Off by itself with FI_SQUALL_EMULATOR, \
-         FI_SQUALL_FAULT and FI_SQUALL_PCAP, which are about packets.";
+        "Talk to endpoints of the same host and user through shared memory, as far as the system permits it. FI_SQUALL_EMULATOR, \
+         FI_SQUALL_FAULT and FI_SQUALL_PCAP, which need packets, switch it off.";
     shm_ring: kinds::Bytes = "SHM_RING", "256K",
         "Shared memory of a pair of endpoints, each direction: a power of two from 64K to 16M.";
     emulator: kinds::Text = "EMULATOR", "",
         "Socket of a network made of software (squall emulate up) to send packets through instead of \
          the kernel's, or SOCKET,host=N to be a certain host of it, or SOCKET,host=rank to be the one with \
          the number of the process' rank, or SOCKET,host=0,2x8,5-7 for a host for each rank: 0, then 2 for eight of \
-         them, then 5, 6 and 7. What is left open of LINK_RATE, MIN_RTT and MTU comes from there.";
+         them, then 5, 6 and 7. Those of LINK_RATE, MIN_RTT and MTU that are not set come from there.";
     fault: kinds::Text = "FAULT", "",
         "Make the network worse, for tests: loss=1%,reorder=2%,dup=0.5%,corrupt=0.1%,delay=50us..200us,\
          trim=1%,blackhole=3,seed=7.";
     pcap: kinds::Text = "PCAP", "",
-        "Capture every packet into this file; %p is the process, %h the host, %e the endpoint. One that ends in .pcapng \
-         also says which path a packet was sent by, and what a switch did to it.";
+        "Capture every packet into this file; %p is the process, %h the host, %e the endpoint. A file that ends in .pcapng \
+         also records the path of each packet, and what a switch did to it.";
     trace: kinds::Text = "TRACE", "",
         "Directory for a trace of the application's operations, a file for each endpoint, which squall sim --trace \
-         replays. It is made if it is not there.";
+         replays. It is created if it does not exist.";
     stats: kinds::Stats = "STATS", "off",
         "Report counters when an endpoint closes: text or json to stderr, or text:FILE, json:FILE \
          with %p, %h, %e as in PCAP.";
     stats_interval: kinds::Time = "STATS_INTERVAL", "0ns",
-        "Report them this often while the endpoint is open, too. 0ns: at its end alone.";
+        "Interval at which an open endpoint also reports its counters. 0ns: only when it closes.";
     report: kinds::Flag = "REPORT", "no",
         "Write one line to standard error when the last endpoint of the process closes: interfaces, peers, \
          retransmissions, failed operations. squall run sets this and collects the lines.";
@@ -222,8 +222,8 @@ params! {
         "How often an endpoint shows its counters to squall top, in a file of memory that its user alone may \
          read. 0ns: never, and no such file.";
     attend: kinds::Time = "ATTEND", "20ms",
-        "Under manual progress, an endpoint that the application leaves alone for this long is looked \
-         after by a thread, so that peers see it alive and their transfers go on. 0ns: never.";
+        "Under manual progress, an endpoint that the application leaves alone for this long is served \
+         by a background thread, so that peers get answers and their transfers go on. 0ns: never.";
     progress_spin: kinds::Time = "PROGRESS_SPIN", "50us",
         "How long a thread that waits, or the automatic progress thread, polls before it sleeps.";
     progress_cpu: kinds::Processor = "PROGRESS_CPU", "",
