@@ -13,12 +13,10 @@ use std::sync::{Once, OnceLock};
 
 use crate::announced;
 use crate::errno::{Errno, Result};
-use crate::host;
+use crate::host::{self, installed_in};
 use crate::logger::{self, USER};
 use crate::param::{self, Activation};
 
-/// Name of libfabric's own provider directory under every prefix, such as `/usr/lib64/libfabric`.
-const DIRECTORY: &str = "libfabric";
 /// The administrator's file, which is read only where squall is installed.
 const FILE: &str = "/etc/squall.conf";
 /// Most bytes read of that file. Its one setting takes fewer than 20.
@@ -136,16 +134,6 @@ fn setting() -> &'static Setting {
         let named = names_squall(variables())
             || param::provider_list().is_some_and(|list| lists_squall(&list));
         Setting { installed, variable: param::activation(), file, named }
-    })
-}
-
-/// Returns the directory of the object at `path` if it is libfabric's own. Symbolic links may lead from there to the
-/// object's real place, or from another path to there: in both cases a default search may find the object.
-pub(crate) fn installed_in(path: &Path) -> Option<PathBuf> {
-    let real = path.canonicalize();
-    [Ok(path.to_owned()), real].into_iter().flatten().find_map(|path| {
-        let directory = path.parent()?;
-        (directory.file_name()? == DIRECTORY).then(|| directory.to_owned())
     })
 }
 

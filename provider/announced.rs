@@ -9,7 +9,6 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::activation;
 use crate::compat;
 use crate::ffi;
 use crate::host;
@@ -67,7 +66,7 @@ fn announcement_of(path: &Path) -> Announcement {
     if path.file_name() != Some(OsStr::new(TCP_FILE)) {
         return Announcement::Squall;
     }
-    match activation::installed_in(path) {
+    match host::installed_in(path) {
         Some(_) => Announcement::Refused,
         None => Announcement::Tcp,
     }

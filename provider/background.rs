@@ -17,7 +17,7 @@ use squall_base::Span;
 use crate::endpoint::Endpoint;
 use crate::objects::PerProcess;
 use crate::param::params;
-use crate::progress;
+use crate::thread;
 
 /// Turns in a row for one endpoint before the next one gets its turns.
 const TURNS: u32 = 64;
@@ -58,7 +58,7 @@ pub(crate) fn attach(ep: &Arc<Endpoint>) {
     if state.thread.is_none() {
         shared.stop.store(false, Ordering::Release);
         let body = move || crate::boundary::value((), || shared.run(interval));
-        match progress::spawn("squall-attend", body) {
+        match thread::spawn("squall-attend", body) {
             Ok(thread) => state.thread = Some(thread),
             Err(error) => log::warn!("cannot start the background progress thread: {error}"),
         }

@@ -1,6 +1,7 @@
 //! The domain: one interface, its memory regions, and the progress model of what is opened on it.
 
-use core::ffi::{c_int, c_void};
+pub(crate) mod calls;
+
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};
@@ -9,26 +10,19 @@ use parking_lot::Mutex;
 use squall_base::RegionId;
 
 use crate::addr::Name;
-use crate::av;
-use crate::boundary;
-use crate::cntr::{self, Cntr};
-use crate::cq;
-use crate::endpoint::{self, Endpoint};
-use crate::endpoint_lock::{self, EndpointLock};
+use crate::cntr::Cntr;
+use crate::endpoint::Endpoint;
+use crate::endpoint_lock::EndpointLock;
 use crate::errno::{Errno, Result};
 use crate::fabric::Fabric;
 use crate::ffi;
-use crate::flags::{class, mr_mode, progress, threading};
-use crate::info::ChosenAttributes;
+use crate::flags::mr_mode;
 use crate::job::AuthKey;
-use crate::mr::{self, Regions};
-use crate::nic::{self, Nic};
-use crate::objects::{self, Cell, Object, ObjectRef, Process, Table, Users};
-use crate::optional::peer_provider;
+use crate::mr::Regions;
+use crate::nic::Nic;
+use crate::objects::{Cell, ObjectRef, Process, Users};
 use crate::optional::triggered_work;
-use crate::poll;
 use crate::progress::Progress;
-use crate::secret;
 
 /// An enabled endpoint, which may name regions, and has an address.
 struct EnabledEndpoint {
@@ -71,89 +65,6 @@ pub(crate) struct Domain {
     progress: Option<Progress>,
     work: triggered_work::WorkQueue,
     process: Process,
-}
-
-// SAFETY: `Domain` is repr(C) and begins with the cell of a `fid_domain`, which begins with a `fid`;
-// `open` alone puts `FI_OPS` into one.
-unsafe impl Object for Domain {
-    type Fid = ffi::fid_domain;
-    fn ops() -> &'static ffi::fi_ops {
-        &FI_OPS.0
-    }
-    fn users(&self) -> &Users {
-        &self.users
-    }
-}
-
-static FI_OPS: Table<ffi::fi_ops> =
-    Table(objects::fi_ops!(close: close, control: triggered_work::control));
-
-static OPS: Table<ffi::fi_ops_domain> = Table(ffi::fi_ops_domain {
-    size: size_of::<ffi::fi_ops_domain>(),
-    av_open: Some(av::open),
-    cq_open: Some(cq::open),
-    endpoint: Some(endpoint::open),
-    scalable_ep: Some(scalable_ep),
-    cntr_open: Some(cntr::open),
-    poll_open: Some(poll::open),
-    stx_ctx: Some(stx_ctx),
-    srx_ctx: Some(peer_provider::open),
-    query_atomic: Some(endpoint::calls::query_atomic),
-    query_collective: Some(endpoint::calls::query_collective),
-    endpoint2: Some(endpoint::open2),
-});
-
-/// Opens a domain on the interface that the info names.
-///
-/// # Errors
-/// `FI_ENODATA` when that interface is gone; the system's, when descriptors or random bits are short.
-pub(crate) fn open(
-    fabric: Arc<Fabric>,
-    chosen: &ChosenAttributes,
-    context: *mut c_void,
-) -> Result<*mut ffi::fid_domain> {
-    let ip = chosen.source.map(|s| s.ip()).filter(|ip| !ip.is_unspecified());
-    let nic = nic::find(chosen.domain_name.as_deref(), ip)?;
-    let automatic = chosen.data_progress == progress::AUTO;
-    let basic = chosen.mr_mode == mr_mode::BASIC;
-    log::info!(
-        "domain {} on {}: threading {}, {} progress, mr_mode {:#x}",
-        nic.name,
-        nic.ip,
-        chosen.threading,
-        if automatic { "automatic" } else { "manual" },
-        chosen.mr_mode
-    );
-    let domain = Arc::new(Domain {
-        fid: Cell::new(ffi::fid_domain {
-            fid: objects::fid(class::DOMAIN, context, &FI_OPS.0),
-            ops: objects::table(&OPS),
-            mr: objects::table(&mr::OPS),
-        }),
-        users: Users::default(),
-        fabric: ObjectRef::new(fabric),
-        // FI_THREAD_COMPLETION lets the queues of one endpoint's two sides have a thread each. Where the kernel has no
-        // membarrier(2), or a container forbids it, the background progress thread needs a lock to enter the domain.
-        locks: chosen.threading != threading::DOMAIN
-            || automatic
-            || !endpoint_lock::barrier_available(),
-        virtual_addresses: basic || chosen.mr_mode & mr_mode::VIRT_ADDR != 0,
-        auth_key: chosen.domain_key.clone(),
-        devices: !basic && chosen.mr_mode & mr_mode::HMEM != 0,
-        provider_keys: basic || chosen.mr_mode & mr_mode::PROV_KEY != 0,
-        // A mutex in any case: background progress reads it while the application may be registering.
-        regions: Arc::new(EndpointLock::new(
-            true,
-            Regions::new(secret::generator("the keys of memory regions")?),
-        )),
-        endpoints: Mutex::default(),
-        counters: Mutex::default(),
-        progress: if automatic { Some(Progress::start()?) } else { None },
-        work: triggered_work::WorkQueue::default(),
-        process: Process::current(),
-        nic,
-    });
-    Ok(objects::publish(domain))
 }
 
 impl Domain {
@@ -330,7 +241,7 @@ impl Domain {
         self.nic.ip
     }
 
-    /// The application closed it.
+    /// Ends the domain, which the application closed.
     fn close(&self) {
         if let Some(progress) = &self.progress {
             progress.stop();
@@ -338,31 +249,4 @@ impl Domain {
         // A thread of ours may keep a closed endpoint, hence the domain, a little longer.
         self.fabric.release();
     }
-}
-
-boundary::exports! {
-    status close(fid: *mut ffi::fid) -> c_int => {
-        if let Some(domain) = objects::retire::<Domain, _>(fid)? {
-            domain.close();
-        }
-        Ok(())
-    };
-}
-
-unsafe extern "C" fn scalable_ep(
-    _: *mut ffi::fid_domain,
-    _: *mut ffi::fi_info,
-    _: *mut *mut ffi::fid_ep,
-    _: *mut c_void,
-) -> c_int {
-    Errno::NOSYS.code()
-}
-
-unsafe extern "C" fn stx_ctx(
-    _: *mut ffi::fid_domain,
-    _: *mut ffi::fi_tx_attr,
-    _: *mut *mut ffi::fid_stx,
-    _: *mut c_void,
-) -> c_int {
-    Errno::NOSYS.code()
 }

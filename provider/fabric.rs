@@ -1,17 +1,14 @@
-//! The fabric: an IP network. Opens domains and event queues.
+//! The fabric: an IP network.
+
+pub(crate) mod calls;
 
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use crate::boundary::{self, Out};
-use crate::domain;
-use crate::eq;
-use crate::errno::Errno;
+use crate::boundary;
 use crate::ffi;
 use crate::flags::class;
-use crate::info;
 use crate::objects::{self, Cell, Object, Table, Users};
-use crate::wait;
 
 /// `struct fid_fabric` and what is behind it.
 #[repr(C)]
@@ -35,16 +32,6 @@ unsafe impl Object for Fabric {
 
 static FI_OPS: Table<ffi::fi_ops> = Table(objects::fi_ops!(close: close));
 
-static OPS: Table<ffi::fi_ops_fabric> = Table(ffi::fi_ops_fabric {
-    size: size_of::<ffi::fi_ops_fabric>(),
-    domain: Some(domain_open),
-    passive_ep: Some(passive_ep),
-    eq_open: Some(eq::open),
-    wait_open: Some(wait::set::open),
-    trywait: Some(wait::trywait),
-    domain2: Some(domain2),
-});
-
 impl Fabric {
     /// The network's name.
     pub(crate) fn name(&self) -> &str {
@@ -59,12 +46,17 @@ impl Fabric {
         unsafe { (*self.fid.get()).api_version }
     }
 
-    /// Opens a fabric for an application of this API version.
-    fn create(name: String, api_version: u32, context: *mut c_void) -> *mut ffi::fid_fabric {
+    /// Opens a fabric for an application of this API version, with these calls.
+    fn create(
+        name: String,
+        api_version: u32,
+        context: *mut c_void,
+        calls: &'static Table<ffi::fi_ops_fabric>,
+    ) -> *mut ffi::fid_fabric {
         objects::publish(Arc::new(Self {
             fid: Cell::new(ffi::fid_fabric {
                 fid: objects::fid(class::FABRIC, context, &FI_OPS.0),
-                ops: objects::table(&OPS),
+                ops: objects::table(calls),
                 api_version,
             }),
             users: Users::default(),
@@ -74,56 +66,7 @@ impl Fabric {
 }
 
 boundary::exports! {
-    /// `fi_provider::fabric`.
-    pub(crate) status open(
-        attr: *mut ffi::fi_fabric_attr,
-        fabric: *mut *mut ffi::fid_fabric,
-        context: *mut c_void,
-    ) -> c_int => {
-        let attr = attr.as_ref().ok_or(Errno::INVAL)?;
-        let name = boundary::text(attr.name).unwrap_or_default();
-        Out::new(fabric)?.write(Fabric::create(name, attr.api_version, context))
-    };
-
     status close(fid: *mut ffi::fid) -> c_int => objects::retire::<Fabric, _>(fid).map(drop);
-
-    status domain_open(
-        fabric: *mut ffi::fid_fabric,
-        info: *mut ffi::fi_info,
-        domain: *mut *mut ffi::fid_domain,
-        context: *mut c_void,
-    ) -> c_int => {
-        let place = Out::new(domain)?;
-        place.write(domain::open(objects::share(fabric)?, &info::read_attributes(info)?, context)?)
-    };
-
-    /// `fi_domain2`: flags ask for another provider's domain, and domains are not shared.
-    status domain2(
-        fabric: *mut ffi::fid_fabric,
-        info: *mut ffi::fi_info,
-        domain: *mut *mut ffi::fid_domain,
-        flags: u64,
-        context: *mut c_void,
-    ) -> c_int => {
-        if flags & crate::flags::PEER != 0 {
-            // fi_peer(3).
-            return Err(Errno::INVAL);
-        }
-        if flags != 0 {
-            return Err(Errno::BADFLAGS);
-        }
-        let place = Out::new(domain)?;
-        place.write(domain::open(objects::share(fabric)?, &info::read_attributes(info)?, context)?)
-    };
-}
-
-unsafe extern "C" fn passive_ep(
-    _: *mut ffi::fid_fabric,
-    _: *mut ffi::fi_info,
-    _: *mut *mut ffi::fid_pep,
-    _: *mut c_void,
-) -> c_int {
-    Errno::NOSYS.code()
 }
 
 #[cfg(test)]
@@ -131,11 +74,12 @@ mod tests {
     use core::ptr::{null, null_mut};
 
     use super::*;
+    use crate::errno::Errno;
     use crate::objects::ObjectRef;
 
     #[test]
     fn a_fabric_is_counted_until_it_closes() {
-        let fid = Fabric::create("10.0.0.0/8".to_owned(), 7, null_mut());
+        let fid = Fabric::create("10.0.0.0/8".to_owned(), 7, null_mut(), &calls::OPS);
         // SAFETY: `create` published the fabric, and it is still open.
         let shared = unsafe { objects::share::<Fabric, _>(fid) }.expect("ours");
         assert_eq!((shared.name(), shared.api_version()), ("10.0.0.0/8", 7));

@@ -11,12 +11,15 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStringExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
 use crate::ffi;
 use crate::objects::PerProcess;
+
+/// Name of libfabric's own provider directory under every prefix, such as `/usr/lib64/libfabric`.
+const DIRECTORY: &str = "libfabric";
 
 type Define = unsafe extern "C" fn(
     *const ffi::fi_provider,
@@ -191,6 +194,16 @@ pub(crate) fn own_path() -> Option<PathBuf> {
     }
     let object = object_of(crate::provider().cast())?;
     Some(PathBuf::from(OsString::from_vec(object.path.into_bytes())))
+}
+
+/// Returns the directory of the object at `path` if it is libfabric's own. Symbolic links may lead from there to the
+/// object's real place, or from another path to there: in both cases a default search may find the object.
+pub(crate) fn installed_in(path: &Path) -> Option<PathBuf> {
+    let real = path.canonicalize();
+    [Ok(path.to_owned()), real].into_iter().flatten().find_map(|path| {
+        let directory = path.parent()?;
+        (directory.file_name()? == DIRECTORY).then(|| directory.to_owned())
+    })
 }
 
 /// A loaded object: where it came from, and where it is.

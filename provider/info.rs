@@ -6,8 +6,10 @@
 //! what was asked and what is there.
 
 mod build;
+mod candidate;
 mod device;
 mod hints;
+mod memory;
 mod names;
 mod route;
 
@@ -24,10 +26,9 @@ use crate::ffi;
 use crate::flags::{self, addr_format};
 use crate::job::AuthKey;
 use crate::nic;
-use crate::nic::Nic;
 use crate::process_report;
-pub(crate) use build::Answer;
-pub(crate) use hints::{Hints, buffered, inject_size, limits, queue_size};
+use candidate::Candidate;
+pub(crate) use hints::Hints;
 
 boundary::exports! {
     /// `fi_provider::getinfo`.
@@ -97,22 +98,13 @@ fn log_missing_capabilities(hints: &Hints) {
     }
 }
 
-/// A candidate for an endpoint: an interface, its source address, and a destination if one is known.
-#[derive(Clone, Debug)]
-pub(crate) struct Endpoint {
-    pub(crate) nic: Nic,
-    pub(crate) source: SocketAddr,
-    /// With its instance, if the hint had one: it is meant for `fi_av_insert`.
-    pub(crate) destination: Option<Name>,
-}
-
 /// The candidates, best first.
 fn endpoints(
     node: Option<&str>,
     service: Option<&str>,
     flags: u64,
     hints: &Hints,
-) -> Result<Vec<Endpoint>> {
+) -> Result<Vec<Candidate>> {
     let named = node.is_some() || service.is_some();
     let resolved = if named {
         let want = Some(hints.addr_format).filter(|f| *f != addr_format::UNSPEC);
@@ -152,7 +144,7 @@ fn endpoints(
     let port = source.map_or(0, |s| s.port());
     Ok(nics
         .into_iter()
-        .map(|nic| Endpoint { source: SocketAddr::new(nic.ip, port), nic, destination })
+        .map(|nic| Candidate { source: SocketAddr::new(nic.ip, port), nic, destination })
         .collect())
 }
 

@@ -45,6 +45,7 @@ mod flags;
 mod host;
 mod info;
 mod job;
+mod limits;
 mod logger;
 #[cfg(test)]
 mod manual;
@@ -52,6 +53,7 @@ mod monitor;
 mod mr;
 mod nic;
 mod objects;
+mod open_endpoints;
 mod optional;
 mod order;
 mod param;
@@ -60,6 +62,7 @@ mod process_report;
 mod progress;
 mod secret;
 mod stats;
+mod thread;
 mod trace;
 mod wait;
 
@@ -104,7 +107,7 @@ impl Record {
             context: ffi::fi_context { internal: [core::ptr::null_mut(); 4] },
             name: name.as_ptr(),
             getinfo: Some(info::getinfo),
-            fabric: Some(fabric::open),
+            fabric: Some(fabric::calls::open),
             cleanup: Some(cleanup),
         }))
     }
@@ -142,7 +145,7 @@ unsafe extern "C" fn cleanup() {
             background::stop();
             progress::stop_all();
         }
-        stats::report_open();
+        open_endpoints::report();
         process_report::write_at_exit();
     });
 }

@@ -18,8 +18,8 @@ use crate::endpoint_lock::EndpointLock;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, class};
-use crate::info::limits;
 use crate::job::AuthKey;
+use crate::limits;
 use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 use crate::optional::device_memory::{self, CopyDirection};
 

@@ -5,17 +5,12 @@ use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
-
-use parking_lot::Mutex;
 
 use squall_base::{CounterRow, Merge, Span};
 use squall_engine::{FlowRecord, PathRecord, TransportConfig, TransportCounters};
 use squall_monitor::{PATH, PathValues};
 
-use crate::endpoint::Endpoint;
 use crate::logger::USER;
-use crate::objects::PerProcess;
 use crate::param::{StatsFormat, StatsSpec, params};
 
 squall_base::counters! {
@@ -350,34 +345,6 @@ pub(crate) fn write_line(line: &str) {
     // SAFETY: the pointer and the length are those of a string, which the call only reads. Standard error may be
     // closed, and then the line is lost.
     unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
-}
-
-/// Enabled endpoints of this process.
-static OPEN: PerProcess<Mutex<Vec<Weak<Endpoint>>>> = PerProcess::new();
-
-/// An endpoint was enabled.
-pub(crate) fn register(ep: &Arc<Endpoint>) {
-    OPEN.get().lock().push(Arc::downgrade(ep));
-}
-
-/// An endpoint closes.
-pub(crate) fn unregister(ep: &Endpoint) {
-    OPEN.get().lock().retain(|other| !core::ptr::eq(other.as_ptr(), ep));
-}
-
-/// Returns whether no endpoint of this process is enabled.
-pub(crate) fn none_open() -> bool {
-    OPEN.get().lock().is_empty()
-}
-
-/// Handles the end of the process: sends what endpoints that are still open have queued, and
-/// reports their statistics.
-pub(crate) fn report_open() {
-    let open: Vec<Weak<Endpoint>> = core::mem::take(&mut *OPEN.get().lock());
-    for ep in open.iter().filter_map(Weak::upgrade) {
-        ep.drain();
-        ep.close_reports();
-    }
 }
 
 #[cfg(test)]

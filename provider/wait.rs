@@ -8,6 +8,7 @@
 mod cond_notifier;
 mod prepare;
 pub(crate) mod set;
+pub(crate) mod trywait;
 mod waiter;
 
 use core::ffi::{c_int, c_void};
@@ -16,19 +17,16 @@ use std::sync::{Arc, Weak};
 
 use squall_base::Time;
 
-use crate::boundary::{self, Out};
+use crate::boundary::Out;
 use crate::clock;
-use crate::cntr::Cntr;
-use crate::cq::Cq;
-use crate::eq::Eq;
 use crate::errno::{Errno, Result};
 use crate::ffi;
-use crate::flags::class;
 use crate::objects::{self, ObjectRef};
 use crate::param::params;
 use cond_notifier::CondNotifier;
+pub(crate) use prepare::Sleeper;
 use set::WaitSet;
-pub(crate) use waiter::{Sleeper, Waiter};
+pub(crate) use waiter::Waiter;
 
 /// The wait object of a queue or counter: a `fi_wait_obj`, and its implementation.
 pub(crate) struct Waits {
@@ -231,16 +229,6 @@ pub(crate) fn deadline(timeout: c_int) -> Time {
     }
 }
 
-/// Lets the application sleep on an object by itself.
-///
-/// # Errors
-/// As [`Waitable::try_wait`].
-fn prepare_external_wait(object: &impl Waitable) -> Result<()> {
-    object.try_wait(Sleeper::Application)?;
-    object.waits().arm_notifier();
-    Ok(())
-}
-
 /// Polls `check` until it has an answer or `deadline` comes: first busily for the spin time, then asleep on `waiter`
 /// between polls, or, without one, giving way to others. `prepare` is called before each sleep; false means that there
 /// is something already.
@@ -276,25 +264,4 @@ pub(crate) fn poll_until<T>(
         }
         drop(guest);
     }
-}
-
-boundary::exports! {
-    /// `fi_trywait`: whether the application may block on these objects' descriptors.
-    pub(crate) status trywait(
-        _fabric: *mut ffi::fid_fabric,
-        fids: *mut *mut ffi::fid,
-        count: c_int,
-    ) -> c_int => {
-        let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
-        for &fid in boundary::slice(fids.cast_const(), count)? {
-            match fid.as_ref().ok_or(Errno::INVAL)?.fclass {
-                class::CQ => prepare_external_wait(objects::get::<Cq, _>(fid)?)?,
-                class::CNTR => prepare_external_wait(objects::get::<Cntr, _>(fid)?)?,
-                class::EQ => prepare_external_wait(objects::get::<Eq, _>(fid)?)?,
-                class::WAIT => prepare_external_wait(objects::get::<WaitSet, _>(fid)?)?,
-                _ => return Err(Errno::NOSYS),
-            }
-        }
-        Ok(())
-    };
 }

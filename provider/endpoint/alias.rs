@@ -8,11 +8,11 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use crate::boundary::{self, Out};
-use crate::endpoint::{Endpoint, Receive, Transmit, with_tables};
+use crate::endpoint::{Endpoint, Receive, Transmit};
 use crate::errno::{Errno, Result};
 use crate::ffi::{self, fid_ep};
 use crate::flags::{self, class};
-use crate::info::limits;
+use crate::limits;
 use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 
 /// `struct fid_ep` of an alias, and what is behind it.
@@ -125,11 +125,16 @@ impl Alias {
     }
 }
 
-/// `fi_control(FI_ALIAS)`.
+/// Implements `fi_control(FI_ALIAS)`. `with_tables` returns a `fid_ep` with the endpoint's own tables.
 ///
 /// # Errors
 /// `FI_EINVAL` unless the flags say which side they are of, `FI_EBADFLAGS` for those it cannot have.
-pub(crate) fn open(endpoint: &Arc<Endpoint>, out: Out<*mut ffi::fid>, flags: u64) -> Result<()> {
+pub(crate) fn open(
+    endpoint: &Arc<Endpoint>,
+    with_tables: fn(ffi::fid) -> fid_ep,
+    out: Out<*mut ffi::fid>,
+    flags: u64,
+) -> Result<()> {
     let fid = objects::fid(class::EP, core::ptr::null_mut(), &FI_OPS.0);
     let alias = Arc::new(Alias {
         fid: Cell::new(with_tables(fid)),

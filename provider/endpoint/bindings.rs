@@ -14,7 +14,7 @@ use crate::eq::{Eq, Failure};
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, class};
-use crate::info::limits;
+use crate::limits;
 use crate::objects::{self, ObjectRef};
 use crate::optional::peer_provider::Srx;
 

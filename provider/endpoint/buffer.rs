@@ -8,7 +8,7 @@ use squall_engine::Buf;
 use crate::boundary;
 use crate::errno::{Errno, Result};
 use crate::ffi;
-use crate::info::limits;
+use crate::limits;
 use crate::optional::device_memory;
 
 /// A descriptor of memory (`fi_mr_desc`), or NULL.

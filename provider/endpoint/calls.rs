@@ -12,7 +12,7 @@ use crate::endpoint::buffer::{context_of, gather, lend};
 use crate::endpoint::{Endpoint, alias};
 use crate::errno::{Errno, Result};
 use crate::ffi::{self, fid_ep};
-use crate::info::limits;
+use crate::limits;
 use crate::objects::{self, Table};
 
 /// Local data to send or write.

@@ -8,16 +8,17 @@ use crate::background;
 use crate::boundary::{self, Out};
 use crate::endpoint::buffer::context_of;
 use crate::endpoint::endpoint_core::Core;
+use crate::endpoint::open::with_tables;
 use crate::endpoint::{Endpoint, Inner, alias, setup};
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags;
-use crate::info;
+use crate::limits;
 use crate::objects;
+use crate::open_endpoints;
 use crate::optional::device_memory;
 use crate::optional::triggered_work::operations;
 use crate::process_report;
-use crate::stats;
 
 // Endpoint options by number: the later ones are not in 1.17's headers.
 const MIN_MULTI_RECV: c_int = 0;
@@ -49,7 +50,7 @@ boundary::exports! {
             }
             Ok(ffi::FI_ALIAS) => {
                 let alias = arg.cast::<ffi::fi_alias>().as_ref().ok_or(Errno::INVAL)?;
-                alias::open(&ep, Out::new(alias.fid)?, alias.flags)
+                alias::open(&ep, with_tables, Out::new(alias.fid)?, alias.flags)
             }
             _ => Err(Errno::NOSYS),
         }
@@ -129,7 +130,7 @@ impl Endpoint {
         }
         drop(inner);
         self.domain.attach_to_counters(self)?;
-        stats::register(self);
+        open_endpoints::add(self);
         process_report::count_endpoint(self.domain.nic());
         match self.domain.progress() {
             Some(progress) => progress.attach(self, &sockets),
@@ -148,9 +149,9 @@ fn size(n: u64) -> usize {
 /// The value of a read-only size option.
 fn limit(option: c_int) -> Option<usize> {
     match option {
-        TX_SIZE | RX_SIZE => Some(info::queue_size()),
-        MAX_MSG_SIZE | MAX_TAGGED_SIZE | MAX_RMA_SIZE => Some(info::limits::MAX_MSG_SIZE),
-        INJECT_MSG_SIZE | INJECT_TAGGED_SIZE | INJECT_RMA_SIZE => Some(size(info::inject_size())),
+        TX_SIZE | RX_SIZE => Some(limits::queue_size()),
+        MAX_MSG_SIZE | MAX_TAGGED_SIZE | MAX_RMA_SIZE => Some(limits::MAX_MSG_SIZE),
+        INJECT_MSG_SIZE | INJECT_TAGGED_SIZE | INJECT_RMA_SIZE => Some(size(limits::inject_size())),
         _ => None,
     }
 }
@@ -202,8 +203,8 @@ impl Endpoint {
     /// Sets the default operation flags of the side that is among them.
     fn set_op_flags(&self, value: u64) -> Result<()> {
         let (slot, known) = match value & (flags::TRANSMIT | flags::RECV) {
-            flags::TRANSMIT => (&self.settings.tx_flags, info::limits::TX_OP_FLAGS),
-            flags::RECV => (&self.settings.rx_flags, info::limits::RX_OP_FLAGS),
+            flags::TRANSMIT => (&self.settings.tx_flags, limits::TX_OP_FLAGS),
+            flags::RECV => (&self.settings.rx_flags, limits::RX_OP_FLAGS),
             _ => return Err(Errno::INVAL),
         };
         let given = value & !(flags::TRANSMIT | flags::RECV);
@@ -306,7 +307,7 @@ impl Endpoint {
         if self.lock()?.core.is_none() {
             return Err(Errno::OPBADSTATE);
         }
-        Ok(info::queue_size())
+        Ok(limits::queue_size())
     }
 }
 

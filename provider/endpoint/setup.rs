@@ -24,8 +24,8 @@ use crate::endpoint::endpoint_core::EndpointParts;
 use crate::endpoint::poller::Poller;
 use crate::endpoint::poller::shared_memory::{self, ShmChannels};
 use crate::errno::{Errno, Result};
-use crate::info;
 use crate::job::Job;
+use crate::limits;
 use crate::logger::USER;
 use crate::monitor::job_place;
 use crate::nic::Nic;
@@ -370,11 +370,11 @@ const FOR_EVER: Span = Span::secs(100 * 365 * 86400);
 fn engine_config(params: &Params, max_packet: u32, instance: Instance, secret: Seed) -> Config {
     Config {
         max_packet,
-        inject_size: u32::try_from(info::inject_size()).unwrap_or(256),
+        inject_size: u32::try_from(limits::inject_size()).unwrap_or(256),
         copy_size: u32::try_from(params.copy_size.unwrap_or(32 << 10)).unwrap_or(u32::MAX),
-        copied_bytes: params.copied_bytes.unwrap_or(64 << 20).max(info::inject_size()),
+        copied_bytes: params.copied_bytes.unwrap_or(64 << 20).max(limits::inject_size()),
         rendezvous_threshold: params.eager_size.unwrap_or(256 << 10),
-        unexpected_bytes: info::buffered() as u64,
+        unexpected_bytes: limits::buffered() as u64,
         max_outstanding: params.outstanding,
         max_unexpected: params.max_unexpected as usize,
         stopped_deadline: match params.stopped_deadline {

@@ -6,8 +6,8 @@ use super::endpoint_core::Core;
 use super::{Endpoint, Inner};
 use crate::background;
 use crate::clock;
+use crate::open_endpoints;
 use crate::process_report;
-use crate::stats;
 
 /// The time for which a closing endpoint waits for acknowledgements, after it last heard one of the peers that owe
 /// them; and after that for peers that may not know yet that what they sent arrived.
@@ -98,7 +98,7 @@ fn log_unacknowledged(core: &Core) {
 impl Endpoint {
     /// Closes the endpoint: waits until what was sent has arrived, then leaves the queues and closes the sockets.
     pub(super) fn close(&self) {
-        stats::unregister(self);
+        open_endpoints::remove(self);
         background::detach(self);
         let sockets = self.sockets();
         if let Some(progress) = self.domain.progress() {
@@ -106,7 +106,9 @@ impl Endpoint {
         }
         self.linger();
         self.close_reports();
-        process_report::write_when_idle();
+        if open_endpoints::is_empty() {
+            process_report::write_when_idle();
+        }
         let mut inner = self.inner.lock();
         let Inner { bindings, core } = &mut *inner;
         // Before they are closed: another thread may open others under their numbers.

@@ -14,7 +14,7 @@ use crate::endpoint::buffer::context_of;
 use crate::endpoint::{Endpoint, Inner};
 use crate::errno::{Errno, Result};
 use crate::flags;
-use crate::info::limits;
+use crate::limits;
 use crate::optional::triggered_work::operations::{self, Deferred};
 use crate::trace::TracedOperation;
 

@@ -1,19 +1,19 @@
 //! Building `fi_info` lists in libc memory: libfabric's core frees every piece with `free`.
 
-use core::ffi::{c_char, c_void};
+use core::ffi::c_void;
 use core::mem::size_of;
 use core::ptr::null_mut;
-use std::ffi::CString;
 
-use super::Endpoint;
+use super::candidate::Candidate;
 use super::device;
-use super::hints::{buffered, limits, protocol};
+use super::memory::{copy, string, zeroed};
 use crate::VERSION;
 use crate::addr::{self, Name, Raw};
 use crate::compat::DomainAttr;
 use crate::ffi;
 use crate::flags;
 use crate::job::AuthKey;
+use crate::limits::{self, buffered, protocol};
 use crate::order;
 
 /// Bytes allocated for a domain attribute: more than any release's, zeroed, because a host's
@@ -22,7 +22,7 @@ const DOMAIN_ATTR_ALLOC: usize = 512;
 
 /// An entry of the answer to fi_getinfo.
 pub(crate) struct Answer<'a> {
-    pub(super) endpoint: &'a Endpoint,
+    pub(super) endpoint: &'a Candidate,
     pub(super) caps: u64,
     pub(super) tx_caps: u64,
     pub(super) rx_caps: u64,
@@ -45,32 +45,6 @@ pub(crate) struct Answer<'a> {
     pub(super) domain_key: &'a AuthKey,
     pub(super) endpoint_key: &'a AuthKey,
     pub(super) fabric_object: usize,
-}
-
-/// Zeroed libc memory.
-pub(super) fn zeroed<T>(bytes: usize) -> *mut T {
-    // SAFETY: calloc takes any size, and what it returns is not touched here. It is NULL or as aligned as any
-    // of C's types.
-    unsafe { libc::calloc(1, bytes) }.cast()
-}
-
-/// A libc copy of a string; NULL when memory is short.
-pub(super) fn string(text: &str) -> *mut c_char {
-    let Ok(text) = CString::new(text) else { return null_mut() };
-    // SAFETY: strdup reads up to the terminator, which a `CString` has, and `text` lives through the call.
-    unsafe { libc::strdup(text.as_ptr()) }
-}
-
-/// A libc copy of some bytes and how many they are; NULL when memory is short.
-fn copy(bytes: &[u8]) -> (*mut u8, usize) {
-    let copy: *mut u8 = zeroed(bytes.len());
-    if copy.is_null() {
-        return (null_mut(), 0);
-    }
-    // SAFETY: `copy` is not NULL, so `zeroed` got `bytes.len()` bytes for it, new memory that `bytes` cannot
-    // overlap.
-    unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), copy, bytes.len()) };
-    (copy, bytes.len())
 }
 
 /// A libc copy of an address and its length.

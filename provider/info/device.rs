@@ -9,7 +9,7 @@ use core::ptr::null_mut;
 
 use squall_net::iface::{Device, PciAddress};
 
-use super::build::{string, zeroed};
+use super::memory::{string, zeroed};
 use crate::boundary;
 use crate::errno::{Errno, Result};
 use crate::ffi;

@@ -2,9 +2,10 @@
 
 use core::ffi::c_void;
 
-use super::{Answer, Endpoint, names};
+use super::build::Answer;
+use super::candidate::Candidate;
+use super::names;
 use crate::addr::{self, Name};
-use crate::announced;
 use crate::boundary::text;
 use crate::compat::{DomainAttr, version};
 use crate::domain::Domain as OpenDomain;
@@ -13,101 +14,11 @@ use crate::fabric::Fabric;
 use crate::ffi;
 use crate::flags::{self, addr_format, av_type, class, mr_mode, progress, threading};
 use crate::job::AuthKey;
+use crate::limits::{self, buffered, inject_size, protocol, queue_size, receives};
 use crate::objects;
 use crate::optional::device_memory;
 use crate::optional::peer_provider;
 use crate::order;
-use crate::param::params;
-
-/// Limits and capabilities of every endpoint.
-pub(crate) mod limits {
-    use crate::flags;
-
-    /// Largest message: the SES request_length field has 32 bits (UE 1.0 section 3.4.2.1).
-    pub(crate) const MAX_MSG_SIZE: usize = u32::MAX as usize;
-    /// Pieces of a local buffer per operation.
-    pub(crate) const IOV_LIMIT: usize = 4;
-    /// Remote ranges per RMA operation.
-    pub(crate) const RMA_IOV_LIMIT: usize = 4;
-    /// Bytes of remote CQ data.
-    pub(crate) const CQ_DATA_SIZE: usize = 8;
-    /// Bytes of a memory key.
-    pub(crate) const MR_KEY_SIZE: usize = 8;
-    /// Pieces of a memory region.
-    pub(crate) const MR_IOV_LIMIT: usize = 4;
-    /// Objects of each kind a domain can hold.
-    pub(crate) const OBJECTS: usize = 65_536;
-    /// Largest text behind `fi_cq_err_entry::err_data`.
-    pub(crate) const MAX_ERR_DATA: usize = 1024;
-    /// Kinds of operation.
-    pub(crate) const PRIMARY: u64 = flags::MSG | flags::TAGGED | flags::RMA | flags::ATOMIC;
-    /// Directions of MSG and TAGGED.
-    pub(crate) const TWO_SIDED: u64 = flags::SEND | flags::RECV;
-    /// Directions of RMA and atomics.
-    pub(crate) const ONE_SIDED: u64 =
-        flags::READ | flags::WRITE | flags::REMOTE_READ | flags::REMOTE_WRITE;
-    /// Capabilities for the places of peers.
-    pub(crate) const REACH: u64 = flags::LOCAL_COMM | flags::REMOTE_COMM;
-    /// `ep_attr->protocol`: libfabric numbers none of ours, so it is one of the numbers that are a provider's own
-    /// (fi_endpoint(3): those with the highest bit), and in it the UDP port of Ultra Ethernet.
-    pub(crate) const PROTOCOL: u32 = 1 << 31 | 4793;
-    /// Everything.
-    pub(crate) const CAPS: u64 = PRIMARY
-        | TWO_SIDED
-        | ONE_SIDED
-        | REACH
-        | flags::MULTI_RECV
-        | flags::DIRECTED_RECV
-        | flags::SOURCE
-        | flags::FENCE
-        | flags::TRIGGER
-        | flags::COLLECTIVE
-        | flags::RMA_EVENT;
-    /// Secondary capabilities of the receiving side that cost nothing. They are granted, without being asked for, to
-    /// every application whose endpoint can use them, as libfabric's own providers do.
-    pub(crate) const UNASKED_RECV: u64 = flags::SOURCE | flags::MULTI_RECV;
-    /// The secondary capabilities that are granted in the same way to the target of one-sided operations.
-    pub(crate) const UNASKED_TARGET: u64 = flags::RMA_EVENT;
-    /// `ep_attr->mem_tag_format`: every bit is a field of its own, so an application may ignore any of them. This is
-    /// what libfabric's own providers answer (their `FI_TAG_GENERIC`).
-    pub(crate) const TAG_FORMAT: u64 = 0xAAAA_AAAA_AAAA_AAAA;
-    /// The value of `ep_attr->protocol_version`.
-    pub(crate) const PROTOCOL_VERSION: u32 = 1;
-    /// Capabilities of the transmitting side.
-    pub(crate) const TX_CAPS: u64 = PRIMARY
-        | flags::SEND
-        | flags::READ
-        | flags::WRITE
-        | flags::FENCE
-        | flags::TRIGGER
-        | flags::COLLECTIVE;
-    /// Capabilities of the receiving side.
-    pub(crate) const RX_CAPS: u64 = PRIMARY
-        | flags::RECV
-        | flags::REMOTE_READ
-        | flags::REMOTE_WRITE
-        | flags::MULTI_RECV
-        | flags::DIRECTED_RECV
-        | flags::SOURCE
-        | flags::TRIGGER
-        | flags::COLLECTIVE
-        | flags::RMA_EVENT;
-    /// Default operation flags that make sense for sends, writes and reads.
-    pub(crate) const TX_OP_FLAGS: u64 = flags::COMPLETION
-        | flags::INJECT
-        | flags::INJECT_COMPLETE
-        | flags::TRANSMIT_COMPLETE
-        | flags::DELIVERY_COMPLETE
-        | flags::MATCH_COMPLETE;
-    /// ... and for receives.
-    pub(crate) const RX_OP_FLAGS: u64 = flags::COMPLETION | flags::MULTI_RECV;
-}
-
-/// Returns the endpoint protocol: our own, or that of libfabric's `tcp` where we register under that name, because
-/// applications that know `tcp` ask for its protocol as well.
-pub(super) fn protocol() -> u32 {
-    if announced::is_tcp() { ffi::FI_PROTO_XNET } else { limits::PROTOCOL }
-}
 
 /// Transmit hints.
 #[derive(Clone, Copy, Default)]
@@ -416,7 +327,7 @@ impl Hints {
 
     /// Returns the answers for `endpoint`, best first, or none if it does not fit. An application that leaves the
     /// registration mode open before API 1.5 gets one answer for each of the two modes of that time.
-    pub(super) fn answers<'a>(&'a self, endpoint: &'a Endpoint) -> Vec<Answer<'a>> {
+    pub(super) fn answers<'a>(&'a self, endpoint: &'a Candidate) -> Vec<Answer<'a>> {
         if !self.place(endpoint) {
             return Vec::new();
         }
@@ -625,7 +536,7 @@ impl Hints {
     }
 
     /// Returns whether this interface is the one that was named.
-    fn place(&self, endpoint: &Endpoint) -> bool {
+    fn place(&self, endpoint: &Candidate) -> bool {
         let named = |what: &str, asked: Option<&str>, have: &str| {
             let fits = asked.is_none_or(|asked| asked == have);
             if !fits {
@@ -720,27 +631,6 @@ const fn in_bits(mode: i32) -> i32 {
         mr_mode::SCALABLE => 0,
         bits => bits,
     }
-}
-
-/// Largest injected message, within what a packet header buffer holds.
-pub(crate) fn inject_size() -> u64 {
-    params().inject_size.unwrap_or(8 << 10).clamp(64, 64 << 10)
-}
-
-/// Operations an endpoint holds at once, each way.
-pub(crate) fn queue_size() -> usize {
-    params().outstanding as usize
-}
-
-/// Receives an endpoint with these capabilities holds at once. Those of another provider (FI_PEER) are as many as that
-/// one has: lnx says 1024 of itself, and then refuses the answer that it has made of ours when ours says more.
-pub(crate) fn receives(caps: u64) -> usize {
-    if caps & flags::PEER == 0 { queue_size() } else { queue_size().min(1024) }
-}
-
-/// Returns the number of bytes that may hold messages for which no receive is posted.
-pub(crate) fn buffered() -> usize {
-    usize::try_from(params().unexpected_bytes.unwrap_or(256 << 20)).unwrap_or(usize::MAX)
 }
 
 /// Returns the registration modes of the opened domain that hints refer to; `None` when they name none, or none of

@@ -100,7 +100,7 @@ pub(super) fn number(field: &str, value: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::info::hints::limits;
+    use crate::limits;
 
     #[test]
     fn hints_are_told_as_they_are_written() {

@@ -19,6 +19,7 @@
 //! is copied by the CPU, between the two calls that its exporter requires.
 
 mod bounce;
+mod copy_request;
 mod cuda;
 mod dmabuf;
 mod library;
@@ -26,7 +27,6 @@ mod rocr;
 pub(crate) mod staging;
 mod ze;
 
-use core::fmt;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -38,35 +38,9 @@ use squall_base::{Space, UserSlice};
 use crate::errno::{Errno, Result};
 use crate::ffi;
 pub(crate) use bounce::Bounce;
+use copy_request::CopyRequest;
+pub(crate) use copy_request::{CopyDirection, CopyError};
 pub(crate) use dmabuf::DmaBufAttr;
-
-/// A driver's message about a copy that failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CopyError(String);
-
-impl fmt::Display for CopyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// Direction of a copy.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum CopyDirection {
-    /// Into memory of the host.
-    ToHost,
-    /// Into the device's.
-    ToDevice,
-}
-
-/// A copy: from or to `device`, an address of the device's, and `host`, one of the host's.
-#[derive(Clone, Copy, Debug)]
-struct CopyRequest {
-    direction: CopyDirection,
-    device: u64,
-    host: *mut u8,
-    len: usize,
-}
 
 /// Memory of one kind, and of one device or allocation where that matters.
 enum Device {

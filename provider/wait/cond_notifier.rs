@@ -13,7 +13,7 @@ use squall_base::Time;
 use super::Waiter;
 use crate::errno::{Errno, Result};
 use crate::ffi;
-use crate::progress;
+use crate::thread;
 
 /// The time for which the thread waits for a mutex before it checks whether it must end.
 const MUTEX_PATIENCE: i64 = 20_000_000;
@@ -56,7 +56,7 @@ impl CondNotifier {
         });
         let of_thread = Arc::clone(&shared);
         let body = move || crate::boundary::value((), || of_thread.run());
-        let thread = progress::spawn("squall-notify", body).map_err(Errno::from)?;
+        let thread = thread::spawn("squall-notify", body).map_err(Errno::from)?;
         Ok(Self { shared, thread: Some(thread) })
     }
 

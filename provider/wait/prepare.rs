@@ -5,8 +5,16 @@
 //! once. If the thread took the event after the look, it would lose that wake-up and sleep on. If the look finds an
 //! entry, the thread raises the event again, because the event may have been meant for another sleeper.
 
-use super::Sleeper;
 use crate::errno::{Errno, Result};
+
+/// The kind of thread that is about to sleep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sleeper {
+    /// A thread in one of our waiting calls, which has entered the waiter ([`super::Waiter::enter`]).
+    Guest,
+    /// The application, by calls of its own.
+    Application,
+}
 
 /// The event that wakes sleepers: an eventfd, or a model of one.
 pub(super) trait Event {

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use squall_base::Time;
 
-use super::prepare::Event;
+use super::prepare::{Event, Sleeper};
 use crate::clock;
 use crate::errno::{Errno, Result};
 use crate::objects::Process;
@@ -33,15 +33,6 @@ pub(crate) struct Waiter {
     timer: OwnedFd,
     /// Threads that are in one of our waiting calls.
     guests: AtomicU32,
-}
-
-/// The kind of thread that is about to sleep.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Sleeper {
-    /// A thread in one of our waiting calls, which has said so ([`Waiter::enter`]).
-    Guest,
-    /// The application, by calls of its own.
-    Application,
 }
 
 /// A thread in one of our waiting calls, until this is gone.

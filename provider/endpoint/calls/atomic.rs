@@ -15,7 +15,7 @@ use crate::endpoint::buffer::{Desc, gather_with, lend};
 use crate::endpoint::{Endpoint, alias};
 use crate::errno::{Errno, Result};
 use crate::ffi::{self, fi_datatype, fi_op, fid_domain, fid_ep};
-use crate::info::limits;
+use crate::limits;
 use crate::objects::{self, Table};
 
 /// Several pieces of local values.

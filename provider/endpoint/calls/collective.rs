@@ -13,7 +13,7 @@ use crate::endpoint::{Endpoint, Inner, alias};
 use crate::errno::{Errno, Result};
 use crate::ffi::{self, fi_datatype, fi_op, fid_ep};
 use crate::flags;
-use crate::info::limits;
+use crate::limits;
 use crate::objects::{self, Table};
 use crate::optional::collectives::{CollectiveCall, CollectiveKind};
 use crate::optional::device_memory;

@@ -7,8 +7,8 @@ use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr::null_mut;
 use std::task::Poll;
 
+use super::copy_request::{CopyDirection, CopyError, CopyRequest};
 use super::library::{Library, functions};
-use super::{CopyDirection, CopyError, CopyRequest};
 
 type Status = c_int;
 

@@ -3,7 +3,7 @@
 
 use core::ffi::c_void;
 
-use super::{CopyDirection, CopyError, CopyRequest};
+use super::copy_request::{CopyDirection, CopyError, CopyRequest};
 use crate::errno::{Errno, Result};
 
 /// `struct fi_mr_dmabuf` (libfabric 1.20).

@@ -4,8 +4,8 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
 
+use super::copy_request::{CopyDirection, CopyError, CopyRequest};
 use super::library::{Library, functions};
-use super::{CopyDirection, CopyError, CopyRequest};
 
 type Status = c_int;
 

@@ -17,7 +17,7 @@ use squall_engine::{
 use crate::endpoint::bindings::Bindings;
 use crate::endpoint::endpoint_core::Core;
 use crate::errno::{Errno, Result};
-use crate::info;
+use crate::limits;
 use crate::mr::UserMemory;
 use crate::optional::device_memory::{self, Bounce, CopyDirection, CopyError, PendingCopy};
 
@@ -312,14 +312,14 @@ impl Core {
     #[inline(never)]
     pub(crate) fn stage(&mut self, bindings: &Bindings, op: Operation) -> Result<()> {
         op.check()?;
-        if op.options.inject && op.buf.len() > info::inject_size() {
+        if op.options.inject && op.buf.len() > limits::inject_size() {
             return Err(Errno::INVAL);
         }
         let Some(staging) = &mut self.optional.staging else {
             log::info!("device buffer refused: the endpoint was opened without FI_HMEM");
             return Err(Errno::INVAL);
         };
-        if staging.waiting.len() >= info::queue_size() {
+        if staging.waiting.len() >= limits::queue_size() {
             self.run_turn(bindings);
             return Err(Errno::AGAIN);
         }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::copy_request::{CopyDirection, CopyError, CopyRequest};
 use super::library::{Library, functions};
-use super::{CopyDirection, CopyError, CopyRequest};
 
 type Status = c_int;
 

@@ -1,0 +1,15 @@
+//! Candidates for endpoints.
+
+use std::net::SocketAddr;
+
+use crate::addr::Name;
+use crate::nic::Nic;
+
+/// A candidate for an endpoint: an interface, its source address, and a destination if one is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) nic: Nic,
+    pub(crate) source: SocketAddr,
+    /// The destination has its instance, if the hint had one: it is meant for `fi_av_insert`.
+    pub(crate) destination: Option<Name>,
+}
