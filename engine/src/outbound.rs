@@ -7,7 +7,6 @@ mod ends;
 mod fragments;
 mod packet;
 mod questions;
-mod rates;
 mod records;
 mod runs;
 mod short;
@@ -36,12 +35,11 @@ use questions::QuestionQueue;
 pub(crate) use ends::drop_untaken;
 pub(crate) use packet::emit_control;
 pub(crate) use questions::PeerQuestion;
-pub(crate) use rates::push_rates;
 pub(crate) use records::{is_all_acknowledged, transmit_records};
 pub(crate) use runs::RunRead;
 pub(crate) use short::report_lost_short;
 pub(crate) use telemetry::{prepend_bytes, push_echo};
-pub(crate) use transmit::push_control;
+pub(crate) use transmit::{push_control, push_whole};
 
 /// The end of the read of a rendezvous message.
 #[derive(Clone, Copy, Debug)]

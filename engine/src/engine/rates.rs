@@ -7,9 +7,9 @@ use super::{Engine, step};
 use crate::base::{Batch, Time};
 use crate::memory::Memory;
 use crate::operation::PeerId;
-use crate::outbound::push_rates;
+use crate::outbound::push_whole;
 use crate::peers::Initiator;
-use crate::reliability::{PeerKey, rates_of};
+use crate::reliability::{PeerKey, emit_rates, rates_of};
 use crate::wire;
 
 impl Engine {
@@ -20,7 +20,9 @@ impl Engine {
         let who = Initiator { port: self.config.port, tag: self.config.instance.tag() };
         while let Some(out) = self.pdcs.poll_rate_packet(now) {
             let dst = self.peers.get(PeerId(out.peer.0)).addr();
-            push_rates(batch, dst, &out.packet, who);
+            push_whole(batch, (dst, out.packet.path), wire::RatePacket::MAX_LEN, |bytes| {
+                emit_rates(&out.packet, who.field(), bytes)
+            });
         }
         self.drain_events(now);
     }

@@ -327,7 +327,7 @@ pub(crate) fn push_control(
 
 /// Adds a packet without user payload, of at most `most` bytes, to a batch.
 #[inline]
-pub(super) fn push_whole(
+pub(crate) fn push_whole(
     batch: &mut Batch,
     (dst, path): (SocketAddr, u16),
     most: usize,
