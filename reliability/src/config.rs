@@ -12,6 +12,11 @@ use crate::types::Contact;
 /// 40 of IPv6 (UE 1.0 section 3.6.12.2, `nominal_pktsize` = UDP length + 40).
 pub const NOMINAL_OVERHEAD: u32 = 48;
 
+/// Returns the bytes that congestion control counts for a packet of `bytes` of UDP payload.
+pub(crate) const fn nominal(bytes: u32) -> u32 {
+    bytes.saturating_add(NOMINAL_OVERHEAD)
+}
+
 /// The largest PSN window in packets: the field `psn_offset` of a SYN packet has 12 bits (UE 1.0
 /// table 3-33).
 pub const MAX_WINDOW: u16 = 4095;

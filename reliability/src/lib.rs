@@ -95,12 +95,12 @@ pub use config::{
 pub use counters::{Counters, NACK_CODES, NackCounts};
 pub use detection::{LossDetection, UnknownDetector};
 pub use flows::{FlowRecord, PathRecord};
-pub use pdcs::{Admissions, Pdcs, QueuedPacket, RatePacketOut, TARDY};
+pub use pdcs::{Admissions, Pdcs, RatePacketOut, TARDY};
 pub use rate_packet::{emit_rates, rates_of, speculation_of};
 pub use telemetry::{hop_of, record_of};
 pub use types::{
     Arrival, Association, Contact, ControlOut, ControlPacket, Delivery, EndArrival, Event, Label,
-    NewPacket, PdcFailure, PdcId, PdcInfo, PeerKey, Refusal, RunArrival, RunGrant, RxVerdict,
-    SendError, Target, TxGrant,
+    NewPacket, PdcFailure, PdcId, PdcInfo, PeerKey, QueuedPacket, Refusal, RunArrival, RunGrant,
+    RxVerdict, SendError, Target, TxGrant,
 };
 pub use wait::Wait;

@@ -17,13 +17,12 @@ use crate::deadlines::{Deadlines, Timer, each_timer};
 use crate::flows::FlowRecord;
 use crate::rx::Rx;
 use crate::shared::Shared;
-use crate::tx::{Expiry, LossEvent, Tx, TxControl, path_metrics};
+use crate::tx::{Expiry, LossEvent, Tx, TxControl, forget_route, path_metrics};
 use crate::types::{
     ControlOut, ControlPacket, Event, Label, NewPacket, PdcFailure, PdcId, PeerKey, TxGrant,
 };
 use crate::wire::{Control, ControlKind};
 use control_path::ControlPath;
-use detour::take_detour;
 pub(crate) use lifecycle::{Lifecycle, Outcome, Phase};
 use numbers::Numbers;
 pub(crate) use receive::Pending;
@@ -174,6 +173,24 @@ impl<D: Copy> Pdc<D> {
         record.on_sent(departure.bytes, departure.path);
         record.on_sent_again(before);
         Some((self.numbers.grant(&departure, self.control_path.detour()), desc))
+    }
+
+    /// Changes the context to other entropies, because its peer answers on none of the paths.
+    #[cold]
+    pub(super) fn take_detour(&mut self, shared: &mut Shared<D>) {
+        shared.counters.detours += 1;
+        self.control_path.take_detour(shared.paths);
+        forget_route(&mut self.tx);
+    }
+
+    /// Counts a repeated probe or retransmission since which no new packet arrived. If they go on,
+    /// the peer receives no answers, and the context takes a detour.
+    #[cold]
+    pub(super) fn count_question(&mut self, now: Time, shared: &mut Shared<D>) {
+        let received = self.rx.window().base();
+        if self.tx.rare_mut().asked.count_question(now, received) {
+            self.take_detour(shared);
+        }
     }
 
     /// Informs congestion control that the packets to retransmit are blocked, if credit is missing.
@@ -386,7 +403,7 @@ impl<D: Copy> Pdc<D> {
                 let expiry = LossEvent::new(tx, now, timers, shared).on_retransmit_timer(connected);
                 let waited = tx.waiting_time(now);
                 if expiry == Expiry::TryOtherPaths {
-                    take_detour(self, shared);
+                    self.take_detour(shared);
                 }
                 if expiry != Expiry::None && waited >= REPORT_WAIT {
                     shared.events.push_back(Event::Waits { id: self.numbers.id, waited });
@@ -394,7 +411,7 @@ impl<D: Copy> Pdc<D> {
             }
             Timer::Probe => {
                 if LossEvent::new(tx, now, timers, shared).on_probe_timer(connected) {
-                    take_detour(self, shared);
+                    self.take_detour(shared);
                 }
             }
             Timer::Close

@@ -26,7 +26,6 @@ use crate::types::{
 };
 pub use admission::Admissions;
 pub(crate) use fragments::Originals;
-pub use fragments::QueuedPacket;
 use numbering::ContextNumbers;
 pub use rate_packets::RatePacketOut;
 use table::Table;

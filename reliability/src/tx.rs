@@ -21,12 +21,11 @@ mod stuck_packet;
 
 use crate::base::{Psn, Rng, Time};
 use crate::cc;
-use crate::config::{Config, NOMINAL_OVERHEAD};
+use crate::config::{Config, nominal};
 use crate::context::Context;
 use crate::deadlines::{Deadlines, Timer};
-use crate::pdcs::QueuedPacket;
 use crate::shared::Shared;
-use crate::types::{Event, NewPacket, PdcId};
+use crate::types::{Event, NewPacket, PdcId, QueuedPacket};
 
 pub(crate) use ack::{AckFacts, Verdict, on_ack};
 pub(crate) use control::TxControl;
@@ -42,11 +41,6 @@ use route::{Route, stamped_path};
 pub(crate) use route::{forget_route, path_metrics};
 pub(crate) use rtt::RttEstimator;
 pub(crate) use run::{RunPackets, send_end, send_run};
-
-/// Returns the bytes that congestion control counts for a packet of `bytes` of UDP payload.
-pub(crate) const fn nominal(bytes: u32) -> u32 {
-    bytes.saturating_add(NOMINAL_OVERHEAD)
-}
 
 /// The facts that are needed to build and send one packet.
 #[derive(Clone, Copy, Debug)]

@@ -130,6 +130,17 @@ pub struct NewPacket<D> {
     pub backlog: u64,
 }
 
+/// A packet that waits to be sent again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueuedPacket<D> {
+    /// The packet's PSN.
+    pub psn: Psn,
+    /// UDP payload length.
+    pub bytes: u32,
+    /// The descriptor that the engine gave with the packet.
+    pub desc: D,
+}
+
 /// Permission to send one packet now. The packet counts as sent from here on, so the holder of the
 /// grant must send it once; the grant cannot be copied.
 #[must_use = "the packet counts as sent"]

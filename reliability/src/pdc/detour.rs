@@ -7,10 +7,7 @@
 //! the next of [`PATH_SETS`](crate::base::PATH_SETS) sets of as many. The selector, and everything
 //! else that counts paths, does not notice.
 
-use super::Pdc;
-use crate::base::{Time, entropy_count};
-use crate::shared::Shared;
-use crate::tx::forget_route;
+use crate::base::entropy_count;
 
 /// The set of entropy values that the packets of a context carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,24 +28,6 @@ impl Detour {
         let next = u32::from(self.offset) + u32::from(paths);
         // It fits 16 bits, because it is below the number of entropies.
         self.offset = if next < entropy_count(paths).into() { next as u16 } else { 0 };
-    }
-}
-
-/// Changes the context to other entropies, because its peer answers on none of the paths.
-#[cold]
-pub(super) fn take_detour<D: Copy>(pdc: &mut Pdc<D>, shared: &mut Shared<D>) {
-    shared.counters.detours += 1;
-    pdc.control_path.take_detour(shared.paths);
-    forget_route(&mut pdc.tx);
-}
-
-/// Counts a repeated probe or retransmission since which no new packet arrived. If they go on, the
-/// peer receives no answers, and the context takes a detour.
-#[cold]
-pub(super) fn count_question<D: Copy>(pdc: &mut Pdc<D>, now: Time, shared: &mut Shared<D>) {
-    let received = pdc.rx.window().base();
-    if pdc.tx.rare_mut().asked.count_question(now, received) {
-        take_detour(pdc, shared);
     }
 }
 

@@ -1,13 +1,12 @@
 //! The handling of packets that arrive on a context.
 
-use super::detour::count_question;
 use super::{Outcome, Pdc, Phase};
 use crate::base::{Psn, Time};
 use crate::cc::{self, ReceiverCc};
-use crate::config::NOMINAL_OVERHEAD;
+use crate::config::{NOMINAL_OVERHEAD, nominal};
 use crate::rx::{AckBody, PsnPlace, ReceivedPsn};
 use crate::shared::Shared;
-use crate::tx::{AckFacts, LossEvent, NackFlags, Verdict, nominal, on_ack};
+use crate::tx::{AckFacts, LossEvent, NackFlags, Verdict, on_ack};
 use crate::types::{Arrival, Contact, Delivery, Event, PdcFailure, PdcId, Refusal, RxVerdict};
 use crate::wire::{
     Ack, AckExt, AckRequest, Control, ControlKind, Dest, Nack, NackAction, NackCode, Request,
@@ -80,7 +79,7 @@ impl<D: Copy> Pdc<D> {
                 // This end's acknowledgement may have been lost.
                 let again = self.change_control_path(shared);
                 if again && pds.retx {
-                    count_question(self, now, shared);
+                    self.count_question(now, shared);
                 }
             } else {
                 let trimmed =
@@ -327,7 +326,7 @@ impl<D: Copy> Pdc<D> {
                     let any = || shared.any_path();
                     let again = self.control_path.leave_silent_path(payload, received, any);
                     if again {
-                        count_question(self, now, shared);
+                        self.count_question(now, shared);
                     }
                 }
                 near

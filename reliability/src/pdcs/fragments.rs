@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use super::Pdcs;
 use crate::base::Psn;
 use crate::config::MAX_WINDOW;
-use crate::types::{Delivery, PdcId};
+use crate::types::{Delivery, PdcId, QueuedPacket};
 
 /// The most originals of one context whose fragments may be missing at the receiver. A sender has at most one window of
 /// packets outstanding when it cuts them, and sends all their fragments before any new packet.
@@ -46,17 +46,6 @@ impl Originals {
     fn contains(&self, original: Psn) -> bool {
         self.missing.contains_key(&original.0)
     }
-}
-
-/// A packet that waits to be sent again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct QueuedPacket<D> {
-    /// The packet's PSN.
-    pub psn: Psn,
-    /// UDP payload length.
-    pub bytes: u32,
-    /// The descriptor that the engine gave with the packet.
-    pub desc: D,
 }
 
 impl<D: Copy> Pdcs<D> {

@@ -3,10 +3,10 @@
 use super::overtaken::{OvertakenPackets, PathOrder};
 use super::recovery::{OutstandingPackets, reordering};
 use super::ring::{RetransmitCause, Ring, SlotState};
-use super::{LossEvent, Slot, Tx, nominal};
+use super::{LossEvent, Slot, Tx};
 use crate::base::{Psn, Span, Time};
 use crate::cc::{self, PathSignal};
-use crate::config::MPR_UNIT;
+use crate::config::{MPR_UNIT, nominal};
 use crate::deadlines::{Deadlines, Timer};
 use crate::rx::service_span;
 use crate::shared::Shared;
@@ -312,7 +312,10 @@ impl<D: Copy> Acknowledgement<'_, D> {
     fn sample(&self) -> Option<RoundTrip> {
         let ring = &self.tx.ring;
         let slot = ring.slot(ring.index(self.ack.ack_psn?)?);
-        if !slot.is_last(self.ack.retx) || !slot.is_in_flight() || !slot.is_timely(self.shared) {
+        if !slot.is_last(self.ack.retx)
+            || !slot.is_in_flight()
+            || !slot.is_timely(self.shared.resumed)
+        {
             return None;
         }
         let trip = self.ack.round_trip(slot.sent_at, self.now)?;

@@ -1,10 +1,10 @@
 //! The interface of a sending half: waking the engine, events and actions of congestion control,
 //! credit, and Clear Commands.
 
-use super::{LossEvent, Tx, nominal};
+use super::{LossEvent, Tx};
 use crate::base::{Psn, Span, Time};
 use crate::cc;
-use crate::config::Config;
+use crate::config::{Config, nominal};
 use crate::deadlines::{Deadlines, Timer};
 use crate::shared::Shared;
 use crate::types::{Event, PdcId};

@@ -4,10 +4,9 @@ use std::collections::VecDeque;
 use std::collections::vec_deque::{Drain, Iter};
 
 use super::loss_timer::MAX_BACKOFF;
-use super::nominal;
 use crate::base::{Psn, Time};
 use crate::config::Config;
-use crate::shared::Shared;
+use crate::config::nominal;
 
 /// Retransmissions of one packet, while its peer answered others, after which its loss is not
 /// chance.
@@ -100,11 +99,11 @@ impl<D> Slot<D> {
         retx == (self.tries > 0) && self.unreported_losses == 0
     }
 
-    /// Returns whether the packet left after the last absence of this process. The answer to an
-    /// earlier one waited for the end of the absence.
+    /// Returns whether the packet left after `resumed`, the end of the last absence of this process.
+    /// The answer to an earlier one waited for that end.
     #[inline]
-    pub(super) fn is_timely<Any>(&self, shared: &Shared<Any>) -> bool {
-        self.sent_at >= shared.resumed
+    pub(super) fn is_timely(&self, resumed: Time) -> bool {
+        self.sent_at >= resumed
     }
 
     #[inline]

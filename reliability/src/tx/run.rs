@@ -2,9 +2,10 @@
 //! of their own.
 
 use super::route::stamped_path;
-use super::{Departure, Tx, nominal};
+use super::{Departure, Tx};
 use crate::base::Time;
 use crate::cc;
+use crate::config::nominal;
 use crate::deadlines::Deadlines;
 use crate::shared::Shared;
 use crate::types::NewPacket;
