@@ -63,9 +63,9 @@ pub struct Completion {
     pub status: Result<(), OpError>,
 }
 
-/// The rule that decides how long the engine waits for a silent peer.
+/// The limit of the time for which the engine waits for a silent peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Patience {
+pub enum WaitLimit {
     /// The engine waits until the deadline ([`crate::TransportConfig::progress_deadline`], or `contact_deadline` if the
     /// peer never answered).
     Deadline,
@@ -102,8 +102,8 @@ pub enum Notice {
         peer: PeerId,
         /// Duration of the silence.
         since: Span,
-        /// Deadline that ends the wait: the usual one, or the longer one for a process that may be stopped.
-        patience: Patience,
+        /// Limit that ends the wait.
+        limit: WaitLimit,
     },
     /// A peer that admits only peers in its address vector has not found this endpoint there for a
     /// long time. Reported once. The engine repeats the handshake until the deadline.

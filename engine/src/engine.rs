@@ -17,7 +17,7 @@ pub use shm::{ShmCloseReason, ShmInterface, VerifiedPeer};
 pub use shutdown::Shutdown;
 
 use crate::base::{Batch, Datagram, Instance, RegionId, SecretRng, Time};
-use crate::completion::{Completion, Notice, OpError, Patience};
+use crate::completion::{Completion, Notice, OpError, WaitLimit};
 use crate::config::Config;
 use crate::contexts::Contexts;
 use crate::counters::Counters;
@@ -266,7 +266,7 @@ impl Engine {
         {
             match silent {
                 SilentPeer::For(peer, since) => {
-                    self.teardown(now).report_silence(peer, since, Patience::Deadline);
+                    self.teardown(now).report_silence(peer, since, WaitLimit::Deadline);
                 }
                 SilentPeer::Unlisted(peer, since) => {
                     self.report.push_notice(Notice::NotListed { peer, since });

@@ -20,6 +20,7 @@ use siphasher::sip::SipHasher24;
 use crate::base::{Instance, Purpose, SecretRng, Span, Time, entropy_count};
 use crate::completion::OpError;
 use crate::config::Config;
+use crate::liveness::{LONG_SILENCE, REFUSED_DEADLINE};
 use crate::operation::PeerId;
 use crate::peers::{PeerState, Peers};
 use crate::wire::{Handshake, Reason, Stage, WIRE_VERSION};
@@ -43,11 +44,6 @@ const ANSWERS_A_SECOND: u64 = 50_000;
 const MAX_OUT: usize = 1 << 16;
 /// Longest time that the network may hold a packet back.
 const LIFETIME: Span = Span::secs(1);
-/// Time for which a host may report that no socket is bound to a peer's port before the engine
-/// gives the peer up. The peer may be about to open its endpoint.
-pub(crate) const REFUSED_PATIENCE: Span = Span::secs(3);
-/// Silence of a peer after which the user is notified.
-pub(crate) const LONG_SILENCE: Span = Span::secs(10);
 
 /// Generator of cookies. The receiver of an answer proves its address by returning the cookie,
 /// without state at the sender.
@@ -371,7 +367,7 @@ impl Handshakes {
 
     /// Repeats due questions. Returns a peer that has been silent for `deadline`, or, once, for
     /// [`LONG_SILENCE`]; call it again then until it returns `None`. If the peer's host reports
-    /// that no socket is bound to the port, [`REFUSED_PATIENCE`] replaces a longer `deadline`.
+    /// that no socket is bound to the port, [`REFUSED_DEADLINE`] replaces a longer `deadline`.
     pub(crate) fn handle_timeout(
         &mut self,
         now: Time,
@@ -389,8 +385,8 @@ impl Handshakes {
             let state = peers.get(peer);
             let refused =
                 state.last_destination_error().is_some_and(|trouble| trouble.is_refusal());
-            let patience = if refused { deadline.min(REFUSED_PATIENCE) } else { deadline };
-            if now.since(asking.since) >= patience {
+            let deadline = if refused { deadline.min(REFUSED_DEADLINE) } else { deadline };
+            if now.since(asking.since) >= deadline {
                 if asking.cookie.is_none() {
                     let error =
                         if asking.unlisted { OpError::NotListed } else { OpError::Unreachable };

@@ -109,16 +109,16 @@ impl Inbox {
         &self.messages
     }
 
-    /// Returns the contexts with an incomplete message of which nothing has arrived for `patience`.
+    /// Returns the contexts with an incomplete message of which nothing has arrived for `limit`.
     /// That is longer than a sender waits for an acknowledgement, so the sender has forgotten the
     /// message.
-    pub(crate) fn stalled_channels(&self, now: Time, patience: Span) -> Vec<ChannelId> {
+    pub(crate) fn stalled_channels(&self, now: Time, limit: Span) -> Vec<ChannelId> {
         let touched = |key| {
             let message = self.messages.get(key);
             debug_assert!(message.is_some(), "every open id has a message");
             message.map(|message| message.touched)
         };
-        self.streams.stalled_channels(now, patience, touched)
+        self.streams.stalled_channels(now, limit, touched)
     }
 
     /// Extends all waits by `absent`, because this process did not run and could not take packets.

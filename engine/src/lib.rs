@@ -61,7 +61,7 @@ use squall_reliability::{base, wire};
 
 pub use atomics::{atomic_combine, atomic_has_comparands, atomic_size, max_atomic_count};
 pub use channel::ShmId;
-pub use completion::{Completion, Notice, OpError, OpKind, Patience};
+pub use completion::{Completion, Notice, OpError, OpKind, WaitLimit};
 pub use config::Config;
 pub use counters::Counters;
 pub use engine::{

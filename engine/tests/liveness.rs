@@ -205,7 +205,7 @@ fn long_silence_is_reported_each_minute_without_an_error() {
         let told = w.run(Span::secs(2), |_| false);
         assert!(!told);
         let peer = w.peer(0, 1);
-        let [Notice::Silent { peer: silent, since, patience: Patience::Deadline }] =
+        let [Notice::Silent { peer: silent, since, limit: WaitLimit::Deadline }] =
             notices(&mut w, 0)[..]
         else {
             panic!("one notice")
@@ -380,10 +380,10 @@ fn engine_waits_for_a_stopped_peer_while_its_host_answers() {
         let minutes = usize::try_from(pause / 60).unwrap();
         assert!(told.len() >= minutes && told.len() <= minutes + 1, "{told:?}");
         let why = |notice: &Notice| match notice {
-            Notice::Silent { patience, .. } => *patience,
+            Notice::Silent { limit, .. } => *limit,
             other => panic!("{other:?}"),
         };
-        assert_eq!(told.last().map(why), Some(Patience::HostAnswers));
+        assert_eq!(told.last().map(why), Some(WaitLimit::HostAnswers));
         w.resume(1, usize::MAX);
         assert!(w.run(Span::secs(10), all_sent), "{pause}");
         assert!(ends(&w, 0).iter().all(|(_, end)| end.is_ok()), "{:?}", ends(&w, 0));

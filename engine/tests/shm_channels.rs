@@ -728,7 +728,7 @@ fn engine_waits_for_a_stopped_peer_whose_process_lives() {
         assert!(of_kind(&w, 0, OpKind::Send).iter().all(|done| done.status.is_ok()), "{what}");
         let told = notices(&mut w, 0);
         let lives = |notice: &Notice| {
-            matches!(notice, Notice::Silent { patience: Patience::ProcessLives, .. })
+            matches!(notice, Notice::Silent { limit: WaitLimit::ProcessLives, .. })
         };
         assert!(told.len() == 3 && told.iter().all(lives), "{what}: {told:?}");
         w.resume(1, usize::MAX);

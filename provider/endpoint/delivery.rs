@@ -3,7 +3,7 @@
 pub(crate) mod entry;
 
 use squall_base::{Span, Time};
-use squall_engine::{Completion, Engine, Notice, OpError, OpKind, Patience, PeerId, Visibility};
+use squall_engine::{Completion, Engine, Notice, OpError, OpKind, PeerId, Visibility, WaitLimit};
 
 use super::bindings::Bindings;
 use super::peer_cache::PeerCache;
@@ -137,13 +137,13 @@ impl Delivery {
                      of {addr} with tag {tag:#x}: post receives, or let senders wait for answers"
                 );
             }
-            Notice::Silent { peer, since, patience } => {
-                let until = match patience {
-                    Patience::Deadline => "until FI_SQUALL_DEADLINE",
-                    Patience::HostAnswers => {
+            Notice::Silent { peer, since, limit } => {
+                let until = match limit {
+                    WaitLimit::Deadline => "until FI_SQUALL_DEADLINE",
+                    WaitLimit::HostAnswers => {
                         "until FI_SQUALL_STOPPED_DEADLINE, because its host answers: is its process stopped?"
                     }
-                    Patience::ProcessLives => "as long as its process lives: is it stopped?",
+                    WaitLimit::ProcessLives => "as long as its process lives: is it stopped?",
                 };
                 let state = engine.peers().get(peer);
                 let cause = state.last_destination_error().map(|trouble| {

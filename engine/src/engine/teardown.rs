@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use super::{Engine, step};
 use crate::base::{Span, Time};
 use crate::channel::{ChannelId, ShmId};
-use crate::completion::{Notice, OpError, Patience};
+use crate::completion::{Notice, OpError, WaitLimit};
 use crate::contexts::Context;
-use crate::handshake::{LONG_SILENCE, REFUSED_PATIENCE};
-use crate::liveness::Liveness;
+use crate::liveness::{LONG_SILENCE, Liveness, REFUSED_DEADLINE, SilenceTimes};
 use crate::operation::PeerId;
 use crate::outbound::report_lost_short;
 use crate::peers::{DestinationError, Peers};
@@ -95,34 +94,33 @@ impl Teardown<'_> {
         let Some(context) = self.engine.contexts.get(id.into()) else { return };
         let peer = context.peer;
         let state = self.engine.peers.get(peer);
-        if waited >= REFUSED_PATIENCE && state.is_refused() {
+        if waited >= REFUSED_DEADLINE && state.is_refused() {
             let met = state.has_answered();
             self.fail_peer(peer, if met { OpError::TimedOut } else { OpError::Unreachable });
             return;
         }
-        let (patience, longest) = self.patience(peer, waited);
+        let (limit, longest) = self.wait_limit(peer, waited);
         self.engine.pdcs.set_patience(self.now, id, longest);
-        self.report_silence(peer, waited, patience);
+        self.report_silence(peer, waited, limit);
     }
 
-    /// Returns by which rule the engine waits for a peer that has not answered for `waited`, and how long in all at
-    /// most. A stopped process and a process that has ended are both silent; other endpoints on a stopped process's
-    /// host still answer.
-    fn patience(&mut self, peer: PeerId, waited: Span) -> (Patience, Span) {
+    /// Returns the limit of the wait for a peer that has not answered for `waited`. Asks other endpoints on its host for
+    /// a sign of life where the limit depends on them.
+    fn wait_limit(&mut self, peer: PeerId, waited: Span) -> (WaitLimit, Span) {
         let Engine { config, peers, pdcs, .. } = &*self.engine;
-        let deadline = pdcs.config().progress_deadline;
-        if config.stopped_deadline <= deadline || waited < deadline / 4 {
-            return (Patience::Deadline, deadline);
+        let times = SilenceTimes::new(config, pdcs.config().progress_deadline);
+        if !times.depends_on_host(waited) {
+            return times.limit(false);
         }
         let host = peers.get(peer).addr().ip();
         let others = peers.others_at(host, peer);
-        let lately = |other: &PeerId| self.now.since(peers.get(*other).last_rx()) < deadline / 2;
-        let answers = config.host == Some(host) || others.iter().any(lately);
-        let longest = if answers { config.stopped_deadline } else { deadline };
+        let heard_within = |age: Span| {
+            others.iter().any(|other| self.now.since(peers.get(*other).last_rx()) < age)
+        };
+        let answers = config.host == Some(host) || heard_within(times.host_answers_for());
         // The other peers are asked before the deadline, and repeatedly as long as this peer is
         // silent.
-        let fresh = |other: &PeerId| self.now.since(peers.get(*other).last_rx()) < deadline / 8;
-        if !others.iter().any(fresh) {
+        if !heard_within(times.host_asked_after()) {
             let step = &mut step!(self.engine, self.now);
             for other in others.into_iter().take(MOST_ASKED) {
                 if let Some(id) = step.context_to(other) {
@@ -130,7 +128,7 @@ impl Teardown<'_> {
                 }
             }
         }
-        (if answers { Patience::HostAnswers } else { Patience::Deadline }, longest)
+        times.limit(answers)
     }
 
     /// Returns whether the engine still waits for the rest of a message whose sender has been silent for long, because
@@ -140,17 +138,17 @@ impl Teardown<'_> {
             ChannelId::Shm(id) => self.engine.shm.get(id).is_some_and(|shm| shm.watched),
             ChannelId::Context(_) => {
                 let silent = self.now.since(self.engine.peers.get(peer).last_rx());
-                let (patience, longest) = self.patience(peer, silent);
-                patience == Patience::HostAnswers && silent < longest
+                let (limit, longest) = self.wait_limit(peer, silent);
+                limit == WaitLimit::HostAnswers && silent < longest
             }
         }
     }
 
     /// Reports the silence of a peer that owes an answer, if the silence is long enough.
-    pub(super) fn report_silence(&mut self, peer: PeerId, since: Span, patience: Patience) {
+    pub(super) fn report_silence(&mut self, peer: PeerId, since: Span, limit: WaitLimit) {
         if since >= LONG_SILENCE && self.engine.peers.get_mut(peer).should_report_silence(self.now)
         {
-            self.engine.report.push_notice(Notice::Silent { peer, since, patience });
+            self.engine.report.push_notice(Notice::Silent { peer, since, limit });
         }
     }
 
@@ -216,17 +214,17 @@ impl Teardown<'_> {
     /// Fails peers that do not take the records that were sent to them. A peer whose process the kernel watches is
     /// exempt: the kernel will report when that process ends.
     pub(super) fn check_slow_channels(&mut self) {
-        let patience = self.engine.pdcs.config().progress_deadline;
-        let slow = self.engine.shm.take_slow(self.now, LONG_SILENCE.min(patience), patience);
+        let deadline = self.engine.pdcs.config().progress_deadline;
+        let slow = self.engine.shm.take_slow(self.now, LONG_SILENCE.min(deadline), deadline);
         for (id, waited) in slow {
             let Some(shm) = self.engine.shm.get(id) else { continue };
             let (peer, watched) = (shm.peer, shm.watched);
             if watched {
-                self.report_silence(peer, waited, Patience::ProcessLives);
-            } else if waited >= patience {
+                self.report_silence(peer, waited, WaitLimit::ProcessLives);
+            } else if waited >= deadline {
                 self.fail_peer(peer, OpError::TimedOut);
             } else {
-                self.report_silence(peer, waited, Patience::Deadline);
+                self.report_silence(peer, waited, WaitLimit::Deadline);
             }
         }
     }
@@ -283,9 +281,8 @@ impl Engine {
         if self.outbound.ops().len() + self.inbox.pending().len() + awaited.len() > 0 {
             self.liveness.start_timer(now);
         }
-        // A sender gives up a message when one of its packets stays unacknowledged for this long.
-        let patience = self.pdcs.config().progress_deadline * 2;
-        for id in self.inbox.stalled_channels(now, patience) {
+        let times = SilenceTimes::new(&self.config, self.pdcs.config().progress_deadline);
+        for id in self.inbox.stalled_channels(now, times.until_message_stalls()) {
             let peer = self.contexts.get(id).map(|context| context.peer);
             let waits = peer.is_some_and(|peer| self.teardown(now).is_awaited(peer, id));
             if !waits {
@@ -294,8 +291,7 @@ impl Engine {
         }
         self.drain_events(now);
         self.outbound.ask_about_owed(&mut step!(self, now));
-        let (owing, seldom) =
-            (self.inbox.pending().owing_peers(), self.pdcs.config().progress_deadline / 4);
+        let (owing, seldom) = (self.inbox.pending().owing_peers(), times.until_question());
         for peer in select_silent_peers(now, &self.peers, &self.liveness, owing, awaited, seldom) {
             let mut step = step!(self, now);
             if let Some(id) = step.context_to(peer) {
@@ -307,7 +303,7 @@ impl Engine {
 
 /// Selects the peers to ask for a sign of life: silent peers that owe something, and silent peers
 /// that receives name. The latter promised nothing and may have nothing to send for hours, so they
-/// are asked only after `patience`. A peer that was never heard may not have started yet and is not
+/// are asked only after a silence of `seldom`. A peer that was never heard may not have started yet and is not
 /// asked.
 fn select_silent_peers(
     now: Time,
@@ -315,11 +311,11 @@ fn select_silent_peers(
     liveness: &Liveness,
     owing: Vec<PeerId>,
     awaited: Vec<PeerId>,
-    patience: Span,
+    seldom: Span,
 ) -> BTreeSet<PeerId> {
     let since = |peer: &PeerId| peers.get(*peer).last_rx();
     let owing = owing.into_iter().filter(|peer| liveness.is_silent(now, since(peer)));
     let met = awaited.into_iter().filter(|peer| peers.get(*peer).has_answered());
-    let awaited = met.filter(|peer| now.since(since(peer)) >= patience);
+    let awaited = met.filter(|peer| now.since(since(peer)) >= seldom);
     owing.chain(awaited).collect()
 }

@@ -134,13 +134,13 @@ impl Streams {
         self.overflow_reported = false;
     }
 
-    /// Returns the contexts with an incomplete message of which nothing has arrived for `patience`,
+    /// Returns the contexts with an incomplete message of which nothing has arrived for `limit`,
     /// unless that is for want of room here. `touched` returns the time at which the last packet of
     /// a message arrived.
     pub(super) fn stalled_channels(
         &self,
         now: Time,
-        patience: Span,
+        limit: Span,
         touched: impl Fn(Key) -> Option<Time>,
     ) -> Vec<ChannelId> {
         let stalled = self.open.iter().flatten().filter(|stream| {
@@ -151,7 +151,7 @@ impl Streams {
                 // later messages have waited for it.
                 None => stream.order.open_messages().filter_map(&touched).min(),
             };
-            since.is_some_and(|since| now.since(since) > patience)
+            since.is_some_and(|since| now.since(since) > limit)
                 && !stream.held_back.is_waiting(now, id, &stream.order)
         });
         stalled.map(|stream| stream.context).collect()

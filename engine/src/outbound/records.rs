@@ -7,7 +7,7 @@ use super::transmit::assign_message_id;
 use crate::channel::{ChannelId, ShmId};
 use crate::config::Config;
 use crate::contexts::Context;
-use crate::handshake::LONG_SILENCE;
+use crate::liveness::LONG_SILENCE;
 use crate::operation::PeerId;
 use crate::ops::{OpWork, Ops, ReadOwner, TxOp};
 use crate::part::Part;
