@@ -14,9 +14,9 @@ pub(crate) const LONG_SILENCE: Span = Span::secs(10);
 /// configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SilenceTimes {
-    /// [`crate::TransportConfig::progress_deadline`].
+    /// The limit where nothing else is known ([`crate::TransportConfig::progress_deadline`]).
     deadline: Span,
-    /// [`crate::Config::stopped_deadline`].
+    /// The limit where the peer's host answers ([`crate::Config::stopped_deadline`]).
     stopped_deadline: Span,
 }
 

@@ -303,8 +303,8 @@ impl Engine {
 
 /// Selects the peers to ask for a sign of life: silent peers that owe something, and silent peers
 /// that receives name. The latter promised nothing and may have nothing to send for hours, so they
-/// are asked only after a silence of `seldom`. A peer that was never heard may not have started yet and is not
-/// asked.
+/// are asked only after a silence of `seldom`. A peer that was never heard may not have started yet
+/// and is not asked.
 fn select_silent_peers(
     now: Time,
     peers: &Peers,
