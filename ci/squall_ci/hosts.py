@@ -42,10 +42,10 @@ def conditions(apart: bool) -> str:
     return ", a host each" if apart else ""
 
 
-def bridge(count: int) -> Bridge:
+def bridge(count: int, mtu: int = 1500) -> Bridge:
     """Returns hosts for so many processes; exits with advice if there can be none."""
-    need(os.geteuid() == 0, "--hosts: namespaces need root")
-    return Bridge(count)
+    need(os.geteuid() == 0, "namespaces in the place of hosts need root")
+    return Bridge(count, mtu)
 
 
 def shows(apart: bool) -> tuple[str, ...]:
@@ -65,13 +65,13 @@ def forked(apart: bool, ranks: int) -> Iterator[dict[str, str]]:
 
 
 @contextlib.contextmanager
-def launched(apart: bool, ranks: int, mpi: Mpi) -> Iterator[tuple[Launch, dict[str, str]]]:
-    """Yields the launcher of an MPI's jobs on these hosts, and the variables that they need."""
+def launched(apart: bool, ranks: int, mpi: Mpi, mtu: int = 1500) -> Iterator[tuple[Launch, dict[str, str]]]:
+    """Yields the launcher of an MPI's jobs on these hosts, with interfaces of this MTU, and the variables that they need."""
     if not apart:
         yield list, {}
         return
     need(mpi.remote, f"--hosts is for MPIs that hydra or PRRTE launches, which {mpi.title} is not")
-    with bridge(ranks) as hosts, hosts.launch(range(ranks), mpi.remote) as launch:
+    with bridge(ranks, mtu) as hosts, hosts.launch(range(ranks), mpi.remote) as launch:
         yield launch, ENVIRONMENT
 
 

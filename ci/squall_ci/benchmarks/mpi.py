@@ -4,6 +4,9 @@ Intel MPI runs IMB-MPI1; MPICH and Open MPI run fabtests/mpi/perf.py. The shared
 too, so that every byte crosses the provider. Printed for each benchmark are the geometric mean over the sizes and the worst
 size; with --all every size. A ratio above 1 means that squall is faster.
 
+The ranks share the loopback interface. With --mtu each has a host of its own, a network namespace on a bridge of that MTU,
+as far as the MPI's launcher can start ranks there (needs root).
+
 --host compares Open MPI on squall through shared memory with Open MPI's own shared memory (ob1 over sm).
 """
 
@@ -11,10 +14,11 @@ import argparse
 import os
 import statistics
 
+from squall_ci import hosts
 from squall_ci.imb_tables import tables
 from squall_ci.job import run_job, run_program
 from squall_ci.mpis import Mpi, MPIS
-from squall_ci.paths import die
+from squall_ci.paths import die, need
 from squall_ci.process import Word
 from squall_ci.rounds import add_options, collect, conclude
 from squall_ci.tally import table
@@ -34,14 +38,17 @@ SIZES = (8, 64, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
 
 # Microseconds by benchmark and size.
 Times = dict[tuple[str, int], float]
+# The launcher of jobs on the hosts of a benchmark, and the variables that jobs need there.
+Place = tuple[hosts.Launch, dict[str, str]]
 
 
-def imb(mpi: Mpi, side: str, ranks: int, quick: bool) -> Times:
+def imb(mpi: Mpi, side: str, ranks: int, quick: bool, place: Place) -> Times:
     """Runs IMB-MPI1 and returns its times: the average over the ranks where it prints one."""
     limits: tuple[Word, ...] = ("-iter", "5", "-msglog", "0:12") if quick else IMB_LIMITS
     program = [mpi.venv / "bin" / "IMB-MPI1", "-npmin", ranks, *limits, *IMB]
     provider, settings = SIDES[side]
-    job = run_job(mpi, provider, ranks, program, 300, 1 << 10, settings)
+    launch, variables = place
+    job = run_job(mpi, provider, ranks, program, 300, 1 << 10, settings | variables, launch)
     if job.problem:
         die(f"{mpi.name} on {side}: {job.problem}\n{job.output[-1500:]}", 1)
     found: Times = {}
@@ -51,13 +58,24 @@ def imb(mpi: Mpi, side: str, ranks: int, quick: bool) -> Times:
     return found
 
 
-def perf(mpi: Mpi, side: str, ranks: int, quick: bool) -> Times:
+def perf(mpi: Mpi, side: str, ranks: int, quick: bool, place: Place) -> Times:
     """Runs fabtests/mpi/perf.py and returns its times."""
     plan = [f"{size}:{max(5, min(10 if quick else 300, (8 << 20) // size))}" for size in SIZES]
     provider, settings = SIDES[side]
     # Bytes through shared memory are not counted as bytes of packets.
     least = 0 if side == "shared" else 1 << 10
-    job = run_program("perf", *plan, mpi=mpi, provider=provider, ranks=ranks, timeout=300, at_least=least, env=settings)
+    launch, variables = place
+    job = run_program(
+        "perf",
+        *plan,
+        mpi=mpi,
+        provider=provider,
+        ranks=ranks,
+        timeout=300,
+        at_least=least,
+        env=settings | variables,
+        launch=launch,
+    )
     if job.problem:
         die(f"{mpi.name} on {side}: {job.problem}\n{job.output[-1500:]}", 1)
     times: Times = {}
@@ -70,7 +88,8 @@ def perf(mpi: Mpi, side: str, ranks: int, quick: bool) -> Times:
 def rounds_of(mpi: Mpi, ranks: int, args: argparse.Namespace) -> dict[str, list[Times]]:
     """Returns the times of each side in each round."""
     one = imb if mpi.name == "impi" else perf
-    return collect(HOST if args.host else NETWORK, args, lambda side: one(mpi, side, ranks, args.quick))
+    with hosts.launched(args.mtu is not None, ranks, mpi, args.mtu or 0) as place:
+        return collect(HOST if args.host else NETWORK, args, lambda side: one(mpi, side, ranks, args.quick, place))
 
 
 def report(samples: dict[str, list[Times]], everything: bool) -> list[float]:
@@ -96,18 +115,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, 5)
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--mpi", action="append", choices=("impi", "mpich", "openmpi"), help="default: all of them")
+    parser.add_argument("--mtu", type=int, help="a host for each rank, with interfaces of this MTU, such as 1500 or 9000")
     parser.add_argument("--host", action="store_true", help="shared memory, beside Open MPI's own")
     parser.add_argument("--all", action="store_true", help="every size")
 
 
 def main(args: argparse.Namespace) -> int:
+    need(not (args.host and args.mtu), "--host is about shared memory, which ranks on hosts of their own (--mtu) have not")
     kept = {}
     for name in ("openmpi",) if args.host else args.mpi or ("impi", "mpich", "openmpi"):
         mpi = MPIS[name]
         mpi.need()
         for ranks in map(int, args.ranks.split(",")):
             samples = rounds_of(mpi, ranks, args)
-            print(f"## {name}, {ranks} ranks on {os.cpu_count()} cores\n")
+            where = f", a host each with MTU {args.mtu}" if args.mtu else ""
+            print(f"## {name}, {ranks} ranks on {os.cpu_count()} cores{where}\n")
             ratios = report(samples, args.all)
             mean = statistics.geometric_mean(ratios)
             print(
