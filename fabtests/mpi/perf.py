@@ -1,8 +1,9 @@
 """Allreduce, alltoall and ping-pong over a few sizes: medians, as one JSON object on standard output.
 
-    perf.py [BYTES:REPETITIONS ..]
+    perf.py [NAME ..] [BYTES:REPETITIONS ..]
 
-For ci/demo and ci/run bench mpi. Each result of a collective is verified once before it is timed.
+A NAME is one of these three; by default all are measured. Each result of a collective is verified once before it is timed.
+For ci/demo, ci/run bench mpi and ci/run bench timeline.
 """
 
 import json
@@ -15,8 +16,9 @@ from check import KIB, MIB, MPI, pattern, RANK, SIZE, WORLD
 
 # Bytes: repetitions. For an alltoall, bytes to each rank.
 PLAN = {8: 400, KIB: 400, 64 * KIB: 100, MIB: 20}
-if sys.argv[1:]:
-    PLAN = {int(size): int(count) for size, count in (word.split(":") for word in sys.argv[1:])}
+NAMES = [word for word in sys.argv[1:] if ":" not in word]
+if len(sys.argv) > 1 + len(NAMES):
+    PLAN = {int(size): int(count) for size, count in (word.split(":") for word in sys.argv[1:] if ":" in word)}
 
 # The ranks of a ping-pong.
 ENDS = (0, SIZE - 1)
@@ -95,6 +97,8 @@ def main():
         ("alltoall", alltoall, None),
         ("ping-pong", ping_pong, ENDS),
     ):
+        if NAMES and name not in NAMES:
+            continue
         for size, repetitions in PLAN.items():
             if name == "alltoall" and size == MIB:
                 repetitions //= 2

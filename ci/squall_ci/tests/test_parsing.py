@@ -7,7 +7,7 @@ import unittest
 from unittest import mock
 
 from squall_ci import callgrind, environment
-from squall_ci.benchmarks import rma
+from squall_ci.benchmarks import rma, timeline
 from squall_ci.checks import algorithms
 from squall_ci.paths import ROOT
 from squall_ci.suites import fabsuite, fuzz, imb
@@ -36,6 +36,15 @@ fl=(3)
 fn=(2)
 7 18
 +1 2
+"""
+
+
+CALLS = """\
+  40    100.000001000:     syscalls:sys_enter_sendmsg: fd: 0x00000007, msg: 0x7ffd, flags: 0x00004040
+  41    100.000002000:     syscalls:sys_enter_recvmsg: fd: 0x00000007, msg: 0x7ffd, flags: 0x00000040
+  41    100.000002500:      syscalls:sys_exit_recvmsg: 0xfffffffffffffff5
+  40    100.000005000:      syscalls:sys_exit_sendmsg: 0xfba0
+  42    100.000006000:         syscalls:sys_exit_poll: 0x1
 """
 
 
@@ -151,3 +160,17 @@ class Fabsuite(unittest.TestCase):
             self.assertEqual(set(re.findall(r"FI_THREAD_(\w+)", text)), named)
             self.assertNotIn("squall", text)
             self.assertNotRegex(text, r"\[,|, *,|, *\]")
+
+
+class TimelineTest(unittest.TestCase):
+    def test_calls_are_matched_with_their_ends(self) -> None:
+        """The end of a call that began before the recording is left out."""
+        found = [(*call[:2], round(call[3] - call[2], 3), call[4]) for call in timeline.calls(CALLS.splitlines())]
+        self.assertEqual(found, [(41, "recvmsg", 0.5, -11), (40, "sendmsg", 4.0, 0xFBA0)])
+
+    def test_a_call_in_vain_found_nothing(self) -> None:
+        def vain(name: str, value: int) -> bool:
+            return timeline.Call(0, name, 0.0, 1.0, value).vain
+
+        self.assertTrue(vain("recvmsg", -11) and vain("poll", 0) and vain("sched_yield", 0))
+        self.assertFalse(vain("recvmsg", 40) or vain("poll", 1) or vain("sendmsg", 0))
