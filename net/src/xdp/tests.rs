@@ -139,9 +139,12 @@ fn dropped_packets_do_not_hold_up_other_peers() {
             lengths
         };
         // The kernel silently drops packets that wait for the neighbour's link-layer address, so the address is
-        // resolved first.
-        cable.send(0, Time::ZERO, &mut a, &[sample(to, 0, &short)]);
-        assert_eq!(receive(1), [1000]);
+        // resolved first. On a busy machine it also drops the first packets of a device that has just been set up.
+        let arrives = (0..10).any(|_| {
+            cable.send(0, Time::ZERO, &mut a, &[sample(to, 0, &short)]);
+            receive(1) == [1000]
+        });
+        assert!(arrives);
         // One packet is sent alone, then some in a batch, the last of which is long.
         for lengths in [&[true][..], &[true, false, true, false, true]] {
             let payload = |long_one: bool| if long_one { &long[..] } else { &short[..] };
