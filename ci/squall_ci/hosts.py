@@ -44,7 +44,7 @@ def conditions(apart: bool) -> str:
 
 def bridge(count: int, mtu: int = 1500) -> Bridge:
     """Returns hosts for so many processes; exits with advice if there can be none."""
-    need(os.geteuid() == 0, "namespaces in the place of hosts need root")
+    need(os.geteuid() == 0, "a host for each rank is a network namespace, which needs root")
     return Bridge(count, mtu)
 
 
@@ -70,7 +70,7 @@ def launched(apart: bool, ranks: int, mpi: Mpi, mtu: int = 1500) -> Iterator[tup
     if not apart:
         yield list, {}
         return
-    need(mpi.remote, f"--hosts is for MPIs that hydra or PRRTE launches, which {mpi.title} is not")
+    need(mpi.remote, f"a host for each rank is for MPIs that hydra or PRRTE launches, which {mpi.title} is not")
     with bridge(ranks, mtu) as hosts, hosts.launch(range(ranks), mpi.remote) as launch:
         yield launch, ENVIRONMENT
 

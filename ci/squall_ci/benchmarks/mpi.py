@@ -4,8 +4,8 @@ Intel MPI runs IMB-MPI1; MPICH and Open MPI run fabtests/mpi/perf.py. The shared
 too, so that every byte crosses the provider. Printed for each benchmark are the geometric mean over the sizes and the worst
 size; with --all every size. A ratio above 1 means that squall is faster.
 
-The ranks share the loopback interface. With --mtu each has a host of its own, a network namespace on a bridge of that MTU,
-as far as the MPI's launcher can start ranks there (needs root).
+The ranks share the loopback interface. With --mtu each has a host of its own, a network namespace on a bridge of that MTU
+(needs root).
 
 --host compares Open MPI on squall through shared memory with Open MPI's own shared memory (ob1 over sm).
 """
@@ -88,7 +88,7 @@ def perf(mpi: Mpi, side: str, ranks: int, quick: bool, place: Place) -> Times:
 def rounds_of(mpi: Mpi, ranks: int, args: argparse.Namespace) -> dict[str, list[Times]]:
     """Returns the times of each side in each round."""
     one = imb if mpi.name == "impi" else perf
-    with hosts.launched(args.mtu is not None, ranks, mpi, args.mtu or 0) as place:
+    with hosts.launched(bool(args.mtu), ranks, mpi, args.mtu) as place:
         return collect(HOST if args.host else NETWORK, args, lambda side: one(mpi, side, ranks, args.quick, place))
 
 
@@ -115,7 +115,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, 5)
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--mpi", action="append", choices=("impi", "mpich", "openmpi"), help="default: all of them")
-    parser.add_argument("--mtu", type=int, help="a host for each rank, with interfaces of this MTU, such as 1500 or 9000")
+    parser.add_argument(
+        "--mtu", type=int, default=0, help="a host for each rank, with interfaces of this MTU, such as 1500 or 9000"
+    )
     parser.add_argument("--host", action="store_true", help="shared memory, beside Open MPI's own")
     parser.add_argument("--all", action="store_true", help="every size")
 

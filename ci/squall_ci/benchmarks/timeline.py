@@ -2,9 +2,8 @@
 
 The ends are two hosts, network namespaces on a bridge, each with a rank of an MPI that sends by MPI_Send and receives by
 MPI_Recv. Without --mpi they are the two processes of fi_perf on a cable, which call libfabric directly. Printed are the calls
-of a few round trips in the middle of the run, in microseconds, and the calls of each end per message. A call in vain, such
-as a look at an empty socket, is only counted. Recording adds about 0.3 us to each call: compare two time lines, not a time
-line with a benchmark.
+of a few round trips in the middle of the run, in microseconds, and the calls per message. An idle call, such as a look at an
+empty socket, is only counted. Recording makes each call slower: compare two time lines, not a time line with a benchmark.
 """
 
 import argparse
@@ -39,7 +38,7 @@ LINE = re.compile(r"\s*(\d+)\s+([\d.]+):\s+syscalls:sys_(enter|exit)_(\w+):\s*(\
 
 @dataclass(frozen=True)
 class Call:
-    """A system call of one end: begin and end in microseconds, and what it returned."""
+    """A system call of one end (0 or 1): when it began and stopped, in microseconds, and the value that it returned."""
 
     end: int
     name: str
@@ -48,8 +47,8 @@ class Call:
     value: int
 
     @property
-    def vain(self) -> bool:
-        """Whether the call achieved nothing: it found nothing, gave the core away, or failed."""
+    def is_idle(self) -> bool:
+        """Whether the call moved no bytes and found no event: it found nothing, gave the core away, or failed."""
         return self.value < 0 or self.name == "sched_yield" or (self.value == 0 and self.name not in SENDS)
 
 
@@ -60,7 +59,7 @@ def signed(text: str) -> int:
 
 
 def calls(lines: Iterable[str]) -> Iterator[tuple[int, str, float, float, int]]:
-    """Yields thread, name, begin, end and value of each recorded call."""
+    """Yields thread, name, begin and stop in microseconds, and returned value of each recorded call."""
     begun: dict[tuple[int, str], float] = {}
     for line in lines:
         found = LINE.match(line)
@@ -116,7 +115,11 @@ def ends(path: pathlib.Path, size: int) -> list[Call]:
         sent[thread] += value if name in SENDS and value > 0 else 0
     busiest = [thread for thread, count in sent.most_common(2) if 2 * count >= size * ROUNDS]
     if len(busiest) < 2:
-        die(f"the time line has no two ends that sent {ROUNDS} messages: perf recorded {len(found)} calls", 1)
+        die(
+            f"no time line: perf recorded {len(found)} calls, but no two threads that sent half of {ROUNDS} messages of {size} "
+            "bytes; let nothing else run, so that perf loses no events, and look whether the provider sends by other calls",
+            1,
+        )
     # A job begins and ends with other calls, so that its middle is found by the bytes that the first end had sent.
     mine = sum(value for thread, name, _, _, value in found if thread == busiest[0] and name in SENDS and value > 0)
     first = last = done = 0.0
@@ -135,42 +138,43 @@ def ends(path: pathlib.Path, size: int) -> list[Call]:
 
 def report(those: list[Call], size: int, shown: int) -> None:
     """Prints the time line of the first round trips, and the calls per message."""
-    start, sent, vain = those[0].begin, 0, [0, 0]
+    start, sent, idle = those[0].begin, 0, [0, 0]
     rows = []
     for call in those:
-        if call.vain:
-            vain[call.end] += 1
+        if call.is_idle:
+            idle[call.end] += 1
             continue
         sent += call.value if call.name in SENDS else 0
         if sent > 2 * shown * size * 1.05:
             break
         cells = ["", ""]
-        cells[call.end] = f"{call.name} {call.value}" + (f", {vain[call.end]} in vain before" if vain[call.end] else "")
-        vain[call.end] = 0
+        cells[call.end] = f"{call.name} {call.value}" + (f" after {idle[call.end]} idle" if idle[call.end] else "")
+        idle[call.end] = 0
         rows.append([f"{call.begin - start:.1f}", f"{call.stop - call.begin:.1f}", *cells])
     print(table(["at us", "took us", "one end", "other end"], rows))
     rows = []
     messages = sum(call.value for call in those if call.name in SENDS and call.value > 0) // size
     for name in CALLS:
-        useful = [call.stop - call.begin for call in those if call.name == name and not call.vain]
-        futile = [call.stop - call.begin for call in those if call.name == name and call.vain]
+        useful = [call.stop - call.begin for call in those if call.name == name and not call.is_idle]
+        futile = [call.stop - call.begin for call in those if call.name == name and call.is_idle]
         if useful or futile:
             counts = (len(useful), sum(useful), len(futile), sum(futile))
             rows.append([name, *(f"{count / messages:.2f}" for count in counts)])
-    print(table(["call", "a message", "us", "in vain", "us in vain"], rows))
-    half = (those[-1].stop - those[0].begin) / messages
-    print(f"{messages} messages of {size} bytes, {half:.1f} us each while recorded\n", flush=True)
+    print(table(["call", "per message", "us", "idle", "us idle"], rows))
+    each = (those[-1].stop - those[0].begin) / messages
+    print(f"{messages} messages of {size} bytes, {each:.1f} us each while recorded\n", flush=True)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("provider", nargs="?", default="squall", metavar="PROVIDER")
     parser.add_argument("--mpi", choices=("impi", "mpich", "openmpi"), help="the ends are ranks of this MPI")
-    parser.add_argument("--mtu", type=int, default=1500)
+    parser.add_argument("--mtu", type=int, default=1500, help="of the interfaces between the hosts")
     parser.add_argument("--bytes", type=int, default=65536, help="length of a message")
     parser.add_argument("--shown", type=int, default=2, help="round trips in the time line")
 
 
 def main(args: argparse.Namespace) -> int:
+    need(args.bytes > 0, "--bytes 0: a message without bytes cannot be told from other packets; give 1 or more")
     need(shutil.which("perf"), "perf is missing: install linux-perf")
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "calls"

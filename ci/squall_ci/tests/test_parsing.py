@@ -168,9 +168,9 @@ class TimelineTest(unittest.TestCase):
         found = [(*call[:2], round(call[3] - call[2], 3), call[4]) for call in timeline.calls(CALLS.splitlines())]
         self.assertEqual(found, [(41, "recvmsg", 0.5, -11), (40, "sendmsg", 4.0, 0xFBA0)])
 
-    def test_a_call_in_vain_found_nothing(self) -> None:
-        def vain(name: str, value: int) -> bool:
-            return timeline.Call(0, name, 0.0, 1.0, value).vain
+    def test_a_call_that_found_nothing_is_idle(self) -> None:
+        def idle(name: str, value: int) -> bool:
+            return timeline.Call(0, name, 0.0, 1.0, value).is_idle
 
-        self.assertTrue(vain("recvmsg", -11) and vain("poll", 0) and vain("sched_yield", 0))
-        self.assertFalse(vain("recvmsg", 40) or vain("poll", 1) or vain("sendmsg", 0))
+        self.assertTrue(idle("recvmsg", -11) and idle("poll", 0) and idle("sched_yield", 0))
+        self.assertFalse(idle("recvmsg", 40) or idle("poll", 1) or idle("sendmsg", 0))
