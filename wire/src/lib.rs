@@ -97,7 +97,7 @@
 //! | rcvd_bytes | units of 256 bytes, rounded up, 24 bits that wrap | the same; a packet counts its UDP length + 40 (nominal_pktsize), that is the UDP payload + 48 |
 //! | Sign of clear, ACK and SACK offsets | WS shows SACK unsigned; SU, REF signed | signed; a positive clear_psn_offset is refused |
 //! | psn_offset | 12 bits | every value accepted |
-//! | Control packet, ISROD | NOOP and Negotiation | reserved in the others |
+//! | Control packet, ISROD | NOOP and Negotiation; SU sets it in CLOSE_COMMAND | accepted in every kind, ignored outside NOOP and Negotiation |
 //! | Control packet, probe_opaque | Probe; reserved else | enforced |
 //! | Negotiation | 1.0.3: type-length-values (NS3: type 8 bits, length 8 bits in words), no numbers public | endpoints complete a handshake with one, type F0 ([`Handshake`]), before the first context; other values are skipped |
 //! | First contact | 0-RTT, or for secure contexts 1-RTT (NEW_START_PSN) | one round trip: a context is opened only to an endpoint that repeated a cookie, so that its address is proven; its start PSN is a keyed function of a secret that only the two share |

@@ -92,7 +92,6 @@ fn cases() -> Vec<(ParseError, Vec<u8>)> {
         (E::Reserved, broken("ack-ccx-14", &[(12, 0xE1)])),
         (E::Reserved, broken("ack-cc-credit", &[(29, 1)])),
         (E::Reserved, broken("nack-trimmed", &[(1, 0x21)])),
-        (E::Reserved, broken("cp-probe", &[(1, 0x20)])),
         (E::Reserved, broken("cp-noop", &[(3, 1)])),
         (E::Reserved, broken("rudi-req", &[(3, 1)])),
         (E::Reserved, broken("rudi-req", &[(1, 0xA0)])),

@@ -214,6 +214,7 @@ field("ar", "bool", "Acknowledgement requested", 8, nil, 0x08)
 field("syn", "bool", "May open a context", 8, nil, 0x04)
 field("marked", "bool", "Marked Congestion Experienced", 8, nil, 0x20)
 field("probe", "bool", "Answers a probe", 8, nil, 0x08)
+field("rod", "bool", "Ordered context (ROD)", 8, nil, 0x20)
 field("req", "uint8", "The target asks for", base.DEC, REQUESTS, 0x06)
 field("clear_psn_offset", "int16", "CLEAR_PSN - PSN")
 field("psn", "uint32", "PSN")
@@ -495,7 +496,7 @@ local function control(buf, tree, next, flags)
     return ""
   end
   tree:add(f.control, buf(0, 2))
-  add(tree, buf, { { "retx", 1, 1 }, { "ar", 1, 1 }, { "syn", 1, 1 }, { "probe_opaque", 2, 2 }, { "psn", 4, 4 } })
+  add(tree, buf, { { "rod", 1, 1 }, { "retx", 1, 1 }, { "ar", 1, 1 }, { "syn", 1, 1 }, { "probe_opaque", 2, 2 }, { "psn", 4, 4 } })
   contexts(buf, tree, bit.band(flags, 4) ~= 0)
   tree:add(f.payload, buf(12, 4))
   local name = CONTROLS[next]

@@ -8,6 +8,7 @@ use squall_wire::*;
 #[allow(dead_code)] // not every user of the samples needs all of them
 pub(crate) fn all() -> Samples {
     let mut samples = standard();
+    newer(&mut samples);
     rates(&mut samples);
     samples
 }
@@ -436,6 +437,13 @@ fn others(samples: &mut Samples) {
         let header = Tss { key: ssi.is_some(), sdi: 0x00AB_CDEF, ssi, tsc: 0x0001_0000_0000_0002 };
         add(samples, name, &Packet::Tss { header, sealed: &payload });
     }
+}
+
+/// Adds packets that endpoints of other makers send although UE 1.0.1, which the samples of
+/// [`standard`] obey, does not have them.
+fn newer(samples: &mut Samples) {
+    let rod = Control { isrod: true, ..control(ControlKind::CloseCommand) };
+    add(samples, "cp-close_command-rod", &Packet::Control(rod));
 }
 
 fn rates(samples: &mut Samples) {

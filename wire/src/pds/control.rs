@@ -26,8 +26,9 @@ pds_view! {
 pub struct Control {
     /// Kind of the control packet.
     pub kind: ControlKind,
-    /// The context is ROD: only for [`ControlKind::Noop`] and [`ControlKind::Negotiation`], which
-    /// may open one; false in the others.
+    /// The context is ROD. The flag has a meaning in [`ControlKind::Noop`] and
+    /// [`ControlKind::Negotiation`], which may open a context. Receivers ignore it in the other
+    /// kinds: SUET sets it in CLOSE_COMMAND too.
     pub isrod: bool,
     /// This PSN was sent before.
     pub retx: bool,
@@ -93,9 +94,7 @@ impl Control {
             return Err(ParseError::ControlKind);
         };
         let flags = view.flags();
-        let opens = matches!(kind, ControlKind::Noop | ControlKind::Negotiation);
-        let isrod = if opens { flag::ISROD } else { 0 };
-        check_flags(flags, isrod | flag::RETX | flag::AR | flag::SYN)?;
+        check_flags(flags, flag::ISROD | flag::RETX | flag::AR | flag::SYN)?;
         if kind != ControlKind::Probe && view.probe_opaque() != 0 {
             return Err(ParseError::Reserved);
         }

@@ -237,11 +237,10 @@ fn control() -> impl Strategy<Value = Control> {
     (select(ControlKind::ALL), fields, 1..=u16::MAX, dest()).prop_map(
         |(kind, (isrod, retx, ack_request, probe_opaque, psn, payload), spdcid, dest)| {
             use ControlKind as K;
-            let opens = matches!(kind, K::Noop | K::Negotiation);
             let empty = matches!(kind, K::Noop | K::CloseCommand | K::CloseRequest);
             Control {
                 kind,
-                isrod: isrod && opens,
+                isrod,
                 retx,
                 ack_request,
                 probe_opaque: if kind == K::Probe { probe_opaque } else { 0 },
