@@ -86,7 +86,7 @@
 //! | NACK 03 TRIMMED_ACK | removed in 1.0.3 | refused; a trimmed ACK raises no NACK |
 //! | NACK next_hdr | REF, NS3: NONE; X2 fills it | NONE |
 //! | NACK payload | WS: highest PSN received + 1; REF: new start PSN for 17 | both, by code |
-//! | NACK from a target without a context | silent | SPDCID 0, allowed for codes that such a target sends ([`NackCode::needs_context`]) |
+//! | NACK from a target without a context | silent | SPDCID 0, allowed for codes that such a target sends ([`NackCode::needs_context`]); REF sends it with 0F and 16 too, for a SYN that it refuses |
 //! | A packet for a context that the target gave up on | REF: INV_DPDCID, as for one it never had | CLOSING_IN_ERR with the number the context had, if the target remembers it; INV_DPDCID means that it never had one, from which the initiator concludes that the target restarted |
 //! | A packet that contradicts itself or an earlier packet | silent | UNEXP_EVENT, and the context ends at both ends: a retransmission would be the same packet |
 //! | EPSN flag on ACK (0x40) | REF only | reserved bit, refused |

@@ -62,7 +62,8 @@ fn only_a_target_with_a_context_can_say_some_nacks() {
         .filter(|code| !code.needs_context())
         .map(|code| code.to_u8())
         .collect();
-    let expected = [1, 2, 4, 5, 6, 7, 8, 9, 0x0A, 0x0E, 0x15, 0x17, 0x19, 0xFD, 0xFE, 0xFF];
+    let expected =
+        [1, 2, 4, 5, 6, 7, 8, 9, 0x0A, 0x0E, 0x0F, 0x15, 0x16, 0x17, 0x19, 0xFD, 0xFE, 0xFF];
     assert_eq!(strangers, expected);
 }
 

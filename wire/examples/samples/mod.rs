@@ -370,7 +370,8 @@ fn nacks(samples: &mut Samples) {
     for &code in NackCode::ALL {
         let name = code.name();
         add(samples, format!("nack-{name}"), &Packet::Nack(nack(code)));
-        if !code.needs_context() {
+        let mismatch = matches!(code, NackCode::PdcHdrMismatch | NackCode::PdcModeMismatch);
+        if !code.needs_context() && !mismatch {
             let stranger = Nack { spdcid: 0, retx: true, ..nack(code) };
             add(samples, format!("nack-{name}-no-pdc"), &Packet::Nack(stranger));
         }
@@ -444,6 +445,10 @@ fn others(samples: &mut Samples) {
 fn newer(samples: &mut Samples) {
     let rod = Control { isrod: true, ..control(ControlKind::CloseCommand) };
     add(samples, "cp-close_command-rod", &Packet::Control(rod));
+    for code in [NackCode::PdcHdrMismatch, NackCode::PdcModeMismatch] {
+        let refusal = Nack { spdcid: 0, ..nack(code) };
+        add(samples, format!("nack-{}-no-pdc", code.name()), &Packet::Nack(refusal));
+    }
 }
 
 fn rates(samples: &mut Samples) {

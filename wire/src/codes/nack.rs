@@ -112,20 +112,20 @@ impl NackCode {
     }
 
     /// Returns whether only a target that already holds the context sends this code, so that its NACK
-    /// must name the target's context id. A target without a context may send the other codes (SPDCID 0).
+    /// must name the target's context id. A target without a context may send the other codes
+    /// (SPDCID 0). PDC_HDR_MISMATCH and PDC_MODE_MISMATCH are among these: they refuse a SYN that
+    /// contradicts another context, and the refused one has no id at the target.
     #[must_use]
     pub const fn needs_context(self) -> bool {
         matches!(
             self,
             Self::PsnOorWindow
                 | Self::RodOoo
-                | Self::PdcHdrMismatch
                 | Self::Closing
                 | Self::ClosingInErr
                 | Self::PktNotRcvd
                 | Self::GtdRespUnavail
                 | Self::AckWithData
-                | Self::PdcModeMismatch
                 | Self::RcvdSesProcg
                 | Self::RcvrInferLoss
         )
