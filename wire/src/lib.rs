@@ -89,7 +89,7 @@
 //! | NACK from a target without a context | silent | SPDCID 0, allowed for codes that such a target sends ([`NackCode::needs_context`]); REF sends it with 0F and 16 too, for a SYN that it refuses |
 //! | A packet for a context that the target gave up on | REF: INV_DPDCID, as for one it never had | CLOSING_IN_ERR with the number the context had, if the target remembers it; INV_DPDCID means that it never had one, from which the initiator concludes that the target restarted |
 //! | A packet that contradicts itself or an earlier packet | silent | UNEXP_EVENT, and the context ends at both ends: a retransmission would be the same packet |
-//! | EPSN flag on ACK (0x40) | REF only | reserved bit, refused |
+//! | EPSN flag (0x40) | REF only: an ACK (type 7) with four more bytes, the PSN that the next context of a secure domain may start at | read from an ACK, never sent; a reserved bit of ACK_CC and ACK_CCX |
 //! | ACK type | ACK, ACK_CC, ACK_CCX | ACK_CC with NSCC is sent; next_hdr NONE, or RESPONSE when the response is not the default one |
 //! | ACK_CCX, NACK_CCX | X2: 32 and 24 bytes; REF, WS: 40 and 32 | 40 and 32, state opaque; cc_type 2-13 refused; cc_type 14 of ours is [`DartState`], from and to endpoints that run Dart alone |
 //! | cc_flags | X2 sets them | reserved, 0 |
@@ -158,9 +158,9 @@ pub use handshake::{Handshake, Reason, Stage, WIRE_VERSION};
 pub use packet::{MAX_HEADER, Packet, TrimmedPacket, parse, parse_semantic, parse_trimmed};
 pub use packet_run::PacketRun;
 pub use pds::{
-    Ack, AckCc, AckCcView, AckCcx, AckCcxView, AckExt, AckRequest, AckView, CcState, Ccc, Control,
-    ControlView, DartState, Dest, Mode, Nack, NackCcx, NackView, NsccState, Request, RequestView,
-    RudiRequest, RudiResponse, RudiView, Speculation, Tss, TssView, Uud, UudView,
+    Ack, AckCc, AckCcView, AckCcx, AckCcxView, AckEpsnView, AckExt, AckRequest, AckView, CcState,
+    Ccc, Control, ControlView, DartState, Dest, Mode, Nack, NackCcx, NackView, NsccState, Request,
+    RequestView, RudiRequest, RudiResponse, RudiView, Speculation, Tss, TssView, Uud, UudView,
 };
 pub use rates::{LinkRate, RateEntry, RateHead, RatePacket, RateStage, RateState};
 pub use ses::{

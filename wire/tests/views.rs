@@ -23,6 +23,7 @@ fn a_view_takes_its_kind_and_no_less_than_its_length() {
     takes! {
         RequestView: 2 | 3 | 13 | 14,
         AckView: 7..=9,
+        AckEpsnView: 7,
         AckCcView: 8,
         AckCcxView: 9,
         NackView: 10 | 12,
@@ -56,6 +57,9 @@ fn every_field_is_in_its_place() {
     assert_eq!((view.clear_psn_offset(), view.psn()), (0x0203, 0x0405_0607));
     assert_eq!((view.spdcid(), view.dpdcid()), (0x0809, 0x0A0B));
     assert_eq!(view.bytes(), &b);
+
+    let b = places::<16>(7 << 3);
+    assert_eq!(AckEpsnView::new(&b).expect("an ACK").expected_psn(), 0x0C0D_0E0F);
 
     let b = places::<40>(9 << 3);
     let (start, view) = (AckView::new(&b).expect("an ACK"), AckCcxView::new(&b).expect("a CCX"));

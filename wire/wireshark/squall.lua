@@ -240,6 +240,7 @@ field("ooo", "uint16", "Packets out of order")
 field("state", "bytes", "State")
 field("nack", "uint8", "Reason", base.HEX, NACKS)
 field("vendor_code", "uint8", "Vendor's reason", base.HEX)
+field("expected_psn", "uint32", "Start PSN of the next context")
 field("payload", "uint32", "Payload")
 field("opcode", "uint8", "Operation", base.HEX, OPCODES, 0x3f)
 field("version", "uint8", "Version", base.DEC, nil, 0xc0)
@@ -437,7 +438,8 @@ local function request(buf, tree, kind, next, flags)
 end
 
 local function ack(buf, tree, kind, next, flags)
-  local length = ({ [7] = 12, [8] = 32, [9] = 40 })[kind]
+  local epsn = kind == 7 and bit.band(flags, 0x40) ~= 0
+  local length = epsn and 16 or ({ [7] = 12, [8] = 32, [9] = 40 })[kind]
   if lacks(buf, tree, length) then
     return ""
   end
@@ -451,6 +453,10 @@ local function ack(buf, tree, kind, next, flags)
   end
   contexts(buf, tree, false)
   local said = string.format(" up to %d", buf(4, 4):uint())
+  if epsn then
+    tree:add(f.expected_psn, buf(12, 4))
+    said = said .. string.format(", next context from %d", buf(12, 4):uint())
+  end
   if kind > 7 then
     local cc = buf(12, 1):bitfield(0, 4)
     add(tree, buf, { { "cc_type", 12, 1 }, { "mpr", 13, 1 }, { "sack_psn_offset", 14, 2 }, { "sack", 16, 8 } })

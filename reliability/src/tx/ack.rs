@@ -56,7 +56,7 @@ impl<'a> AckFacts<'a> {
         let (sack_base, sack_map) = ack.sack().unwrap_or((ack.cack_psn, 0));
         let mut share = None;
         let (mpr, state, ooo, credit) = match ack.ext {
-            AckExt::None => (0, None, None, None),
+            AckExt::None | AckExt::ExpectedPsn(_) => (0, None, None, None),
             AckExt::Cc(ext) => match ext.state {
                 CcState::Nscc(state) => (ext.mpr, Some(state), Some(state.ooo_count), None),
                 CcState::Credit { credit, ooo_count } => {

@@ -445,6 +445,9 @@ fn others(samples: &mut Samples) {
 fn newer(samples: &mut Samples) {
     let rod = Control { isrod: true, ..control(ControlKind::CloseCommand) };
     add(samples, "cp-close_command-rod", &Packet::Control(rod));
+    let ext = AckExt::ExpectedPsn(Psn(0x0102_0304));
+    let pds = Ack { ext, ack_psn_offset: 0, ..ack() };
+    add(samples, "ack-epsn", &Packet::Ack { pds, ses: Ses::None, payload: &[] });
     for code in [NackCode::PdcHdrMismatch, NackCode::PdcModeMismatch] {
         let refusal = Nack { spdcid: 0, ..nack(code) };
         add(samples, format!("nack-{}-no-pdc", code.name()), &Packet::Nack(refusal));

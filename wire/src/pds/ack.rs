@@ -20,6 +20,13 @@ pds_view! {
 }
 
 pds_view! {
+    /// An ACK with the EPSN flag, 16 bytes. The fields before byte 12 are in [`AckView`].
+    AckEpsnView [16] types (7);
+    /// PSN at which the target expects the initiator's next context to start.
+    expected_psn: u32 = |b| be32(b, 12);
+}
+
+pds_view! {
     /// An ACK_CC, 32 bytes. The fields before byte 12 are in [`AckView`].
     AckCcView [32] types (8);
     /// Congestion-control type, 4 bits: 0 NSCC, 1 credit.
@@ -216,13 +223,17 @@ pub struct AckCcx {
 pub enum AckExt {
     /// No extension (ACK).
     None,
+    /// PSN at which, or after which, the target accepts the initiator's next context without a
+    /// NEW_START_PSN (an ACK with the EPSN flag). The reference provider sends it to acknowledge
+    /// the CLOSE_COMMAND of a context in a secure domain. ACK_CC and ACK_CCX cannot carry it.
+    ExpectedPsn(Psn),
     /// SACK and congestion control (ACK_CC).
     Cc(AckCc),
     /// SACK and a vendor's congestion control (ACK_CCX).
     Ccx(AckCcx),
 }
 
-/// An acknowledgement: ACK 12 bytes, ACK_CC 32, ACK_CCX 40.
+/// An acknowledgement: ACK 12 bytes or, with the EPSN flag, 16; ACK_CC 32, ACK_CCX 40.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ack {
     /// The SES header behind it: none or a response.
@@ -244,13 +255,15 @@ pub struct Ack {
     pub spdcid: u16,
     /// The receiver's context id, not 0.
     pub dpdcid: u16,
-    /// SACK and congestion-control state.
+    /// SACK and congestion-control state, or the expected PSN.
     pub ext: AckExt,
 }
 
 impl Ack {
     /// Bytes of an ACK.
     pub const LEN: usize = 12;
+    /// Bytes of an ACK with the EPSN flag.
+    pub const LEN_EPSN: usize = 16;
     /// Bytes of an ACK_CC.
     pub const LEN_CC: usize = 32;
     /// Bytes of an ACK_CCX.
@@ -263,6 +276,7 @@ impl Ack {
     pub const fn len(&self) -> usize {
         match self.ext {
             AckExt::None => Self::LEN,
+            AckExt::ExpectedPsn(_) => Self::LEN_EPSN,
             AckExt::Cc(_) => Self::LEN_CC,
             AckExt::Ccx(_) => Self::LEN_CCX,
         }
@@ -284,7 +298,7 @@ impl Ack {
     #[must_use]
     pub const fn sack(&self) -> Option<(Psn, u64)> {
         match self.ext {
-            AckExt::None => None,
+            AckExt::None | AckExt::ExpectedPsn(_) => None,
             AckExt::Cc(AckCc { sack_psn_offset, sack_bitmap, .. })
             | AckExt::Ccx(AckCcx { sack_psn_offset, sack_bitmap, .. }) => {
                 Some((self.cack_psn.offset(sack_psn_offset), sack_bitmap))
@@ -299,12 +313,13 @@ impl Ack {
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let kind = match self.ext {
-            AckExt::None => PdsType::Ack,
+            AckExt::None | AckExt::ExpectedPsn(_) => PdsType::Ack,
             AckExt::Cc(_) => PdsType::AckCc,
             AckExt::Ccx(_) => PdsType::AckCcx,
         };
         let request = (self.request as u8) << 1;
         let flags = [
+            (flag::EPSN, matches!(self.ext, AckExt::ExpectedPsn(_))),
             (flag::M, self.ce),
             (flag::RETX, self.retx),
             (flag::P, self.probe),
@@ -318,6 +333,7 @@ impl Ack {
         b[10..12].copy_from_slice(&self.dpdcid.to_be_bytes());
         match &self.ext {
             AckExt::None => {}
+            AckExt::ExpectedPsn(psn) => b[12..16].copy_from_slice(&psn.0.to_be_bytes()),
             AckExt::Cc(cc) => {
                 b[13] = cc.mpr;
                 b[14..16].copy_from_slice(&cc.sack_psn_offset.to_be_bytes());
@@ -360,6 +376,7 @@ pub(crate) struct CheckedAck<'a> {
 #[derive(Clone, Copy)]
 enum CheckedExt<'a> {
     None,
+    ExpectedPsn(AckEpsnView<'a>),
     Cc(AckCcView<'a>),
     Ccx(AckCcxView<'a>),
 }
@@ -378,7 +395,9 @@ impl<'a> CheckedAck<'a> {
             )
         })?;
         let flags = view.flags();
-        check_flags(flags, flag::M | flag::RETX | flag::P | flag::REQ)?;
+        // Only the form without congestion-control state is known to have the EPSN flag.
+        let epsn = if view.pds_type() == PdsType::Ack.to_u8() { flag::EPSN } else { 0 };
+        check_flags(flags, epsn | flag::M | flag::RETX | flag::P | flag::REQ)?;
         if flags & flag::REQ == flag::REQ {
             return Err(ParseError::AckRequest);
         }
@@ -389,6 +408,7 @@ impl<'a> CheckedAck<'a> {
             return Err(ParseError::Dpdcid);
         }
         let ext = match view.pds_type() {
+            7 if has(flags, flag::EPSN) => CheckedExt::ExpectedPsn(AckEpsnView::new(bytes)?),
             7 => CheckedExt::None,
             8 => CheckedExt::Cc(AckCcView::new(bytes)?.check()?),
             _ => CheckedExt::Ccx(AckCcxView::new(bytes)?.check()?),
@@ -400,6 +420,7 @@ impl<'a> CheckedAck<'a> {
     pub(crate) const fn len(&self) -> usize {
         match self.ext {
             CheckedExt::None => Ack::LEN,
+            CheckedExt::ExpectedPsn(_) => Ack::LEN_EPSN,
             CheckedExt::Cc(_) => Ack::LEN_CC,
             CheckedExt::Ccx(_) => Ack::LEN_CCX,
         }
@@ -425,6 +446,7 @@ impl<'a> CheckedAck<'a> {
             dpdcid: view.dpdcid(),
             ext: match self.ext {
                 CheckedExt::None => AckExt::None,
+                CheckedExt::ExpectedPsn(view) => AckExt::ExpectedPsn(Psn(view.expected_psn())),
                 CheckedExt::Cc(view) => AckExt::Cc(view.build()),
                 CheckedExt::Ccx(view) => AckExt::Ccx(view.build()),
             },

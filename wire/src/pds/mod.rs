@@ -12,8 +12,8 @@ mod tss;
 
 pub(crate) use ack::CheckedAck;
 pub use ack::{
-    Ack, AckCc, AckCcView, AckCcx, AckCcxView, AckExt, AckRequest, AckView, CcState, DartState,
-    NsccState,
+    Ack, AckCc, AckCcView, AckCcx, AckCcxView, AckEpsnView, AckExt, AckRequest, AckView, CcState,
+    DartState, NsccState,
 };
 pub use control::{Control, ControlView};
 pub use datagram::{RudiRequest, RudiResponse, RudiView, Uud, UudView};
@@ -39,6 +39,8 @@ pub(crate) mod flag {
     pub(crate) const P: u8 = 0x08;
     /// The NACK is for a RUDI packet.
     pub(crate) const NT: u8 = 0x08;
+    /// The ACK ends with a PSN for the initiator's next context.
+    pub(crate) const EPSN: u8 = 0x40;
     /// The packet may open a context.
     pub(crate) const SYN: u8 = 0x04;
     /// The ACK's REQ field.

@@ -202,13 +202,14 @@ fn ack() -> impl Strategy<Value = Ack> {
             AckExt::Ccx(AckCcx { cc_type, mpr, sack_psn_offset, sack_bitmap, state })
         },
     );
+    let epsn = any::<u32>().prop_map(|psn| AckExt::ExpectedPsn(Psn(psn)));
     let ack_request = select(vec![AckRequest::None, AckRequest::Clear, AckRequest::Close]);
     let ids = (1..=u16::MAX, 1..=u16::MAX);
     (
         any::<(bool, bool, bool, i16, u32)>(),
         ack_request,
         ids,
-        prop_oneof![Just(AckExt::None), cc, ccx],
+        prop_oneof![Just(AckExt::None), epsn, cc, ccx],
     )
         .prop_map(|(fields, request, (spdcid, dpdcid), ext)| {
             let (ce, retx, probe, ack_psn_offset, cack) = fields;
