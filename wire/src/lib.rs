@@ -112,7 +112,7 @@
 //! | PSN of Credit and Credit Request | silent | the newest PSN sent; ignored |
 //! | In-band telemetry (HPCC) | none in UET | a private PDS type, 31, before a packet whose sender's congestion control wants it, and only there: [`Telemetry`]. The private numbers of this wire are the PDS types 24 to 31 and the vendors' congestion-control types 14 and 15 of ACK_CCX |
 //! | Rates that switches compute (s-PERC) | none in UET | a packet of its own with a private PDS type, 30, only between endpoints that run it: [`RatePacket`]. It names its sender as a request does, since the other end has no context for it; it has no CRC trailer, because switches write into it |
-//! | TSS | header tabulated, keys and tag lengths not | opaque behind the header |
+//! | TSS | REF: the header, then the encrypted packet, then an integrity check value of 16 bytes | opaque behind the header, at least 20 bytes ([`Tss::MIN_SEALED`]) |
 //! | DSCP | operator's; REF: data 0, control 46 | parameters: data 0, control 46, trimmed 5 |
 //! | ECN | requests ECT; CE echoed as M | data ECT(0), CE as M |
 //! | Vendor and extended opcodes, return codes, lists | ranges tabulated | parsed, payload lengths unchecked; the layers above refuse them |

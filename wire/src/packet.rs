@@ -148,8 +148,7 @@ pub fn parse(bytes: &[u8]) -> Result<Packet<'_>, ParseError> {
         PdsType::Tss => {
             let header = Tss::read(bytes)?;
             let sealed = after(bytes, header.len());
-            // The rest must hold at least the shortest delivery header.
-            if sealed.len() < Uud::LEN {
+            if sealed.len() < Tss::MIN_SEALED {
                 return Err(ParseError::Truncated);
             }
             Ok(Packet::Tss { header, sealed })

@@ -66,7 +66,8 @@ fn cases() -> Vec<(ParseError, Vec<u8>)> {
         (E::Truncated, cut("rudi-req", 7)),
         (E::Truncated, cut("uud", 3)),
         (E::Truncated, cut("tss", 11)),
-        (E::Truncated, cut("tss", 12 + 3)),
+        (E::Truncated, cut("tss", 12 + 19)),
+        (E::Truncated, cut("tss-ssi", 16 + 19)),
         (E::Truncated, cut("tss-ssi", 15)),
         (E::Trailing, longer("ack", 1)),
         (E::Trailing, longer("ack-epsn", 1)),
@@ -209,6 +210,15 @@ fn cases() -> Vec<(ParseError, Vec<u8>)> {
 fn a_broken_packet_is_refused_for_its_reason() {
     for (reason, bytes) in cases() {
         assert_eq!(parse(&bytes).err(), Some(reason), "{bytes:02x?}");
+    }
+}
+
+#[test]
+fn the_shortest_sealed_part_is_a_uud_header_and_the_integrity_check_value() {
+    for (name, header) in [("tss", Tss::LEN), ("tss-ssi", Tss::LEN_SSI)] {
+        let packet = cut(name, header + Tss::MIN_SEALED);
+        let Ok(Packet::Tss { sealed, .. }) = parse(&packet) else { panic!("{name}") };
+        assert_eq!(sealed.len(), Uud::LEN + Tss::ICV_LEN, "{name}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Transport security: the header of an encrypted packet. The encrypted part is opaque here.
 
+use super::Uud;
 use crate::error::ParseError;
 use crate::view::{be24, be32, be64, view};
 
@@ -35,6 +36,10 @@ impl Tss {
     pub const LEN: usize = 12;
     /// Bytes of the header with a source id.
     pub const LEN_SSI: usize = 16;
+    /// Bytes of the integrity check value, with which every encrypted packet ends.
+    pub const ICV_LEN: usize = 16;
+    /// Fewest bytes behind the header: the shortest delivery header and the integrity check value.
+    pub const MIN_SEALED: usize = Uud::LEN + Self::ICV_LEN;
 
     /// Returns the length of the header in bytes.
     #[must_use]

@@ -85,7 +85,7 @@ pub(crate) fn packet() -> impl Strategy<Value = Owned> {
             };
             build(Pds::Uud)((Ses::Std(ses), len.into()))
         }),
-        1 => (any::<(bool, Option<u32>, u64)>(), 0..1_u32 << 24, 4..80_usize)
+        1 => (any::<(bool, Option<u32>, u64)>(), 0..1_u32 << 24, Tss::MIN_SEALED..80)
             .prop_map(move |((key, ssi, tsc), sdi, len)| {
                 build(Pds::Tss(Tss { key, sdi, ssi, tsc }))((Ses::None, len))
             }),
