@@ -1,8 +1,14 @@
 //! CRC-32C (polynomial 0x1EDC6F41, reflected, initial and final complement) and the trailer that
-//! holds it: four bytes, most significant first, over everything before them in the UDP payload.
+//! holds it: the last four bytes of the UDP payload, most significant first.
+//!
+//! There are two forms. Endpoints of this project compute the sum over the UDP payload alone
+//! ([`trailer`], [`check_and_strip_crc`]), which survives a NAT. The reference provider also sums
+//! what the network delivers by: the IP addresses and the UDP header ([`HeaderCrc`]).
 //!
 //! With the feature `std` (on by default) this module uses the CRC instruction of the CPU, and
 //! without it a table.
+
+use core::net::{IpAddr, SocketAddr};
 
 /// Bytes of the trailer.
 pub const CRC_LEN: usize = 4;
@@ -45,6 +51,57 @@ pub fn trailer(pieces: &[&[u8]]) -> [u8; CRC_LEN] {
 pub fn check_and_strip_crc(bytes: &[u8]) -> Option<&[u8]> {
     let (packet, trailer) = bytes.split_last_chunk::<CRC_LEN>()?;
     (crc32c(packet) == u32::from_be_bytes(*trailer)).then_some(packet)
+}
+
+/// The part of the reference provider's CRC that the packets of one path share: the sum of the IP
+/// source address, the IP destination address and the two UDP ports.
+///
+/// The sum goes on with the rest of the UDP header, whose checksum counts as 0 and whose length
+/// includes the trailer, and with the UDP payload. Addresses and ports must be those of the packet
+/// on the wire, so an endpoint needs its own address and the source port of each path, and a NAT
+/// breaks every packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeaderCrc(u32);
+
+impl HeaderCrc {
+    /// Bytes of a UDP header.
+    const UDP_HEADER: usize = 8;
+
+    /// Returns the sum for packets from `source` to `destination`. IPv4 addresses mapped into IPv6
+    /// count as IPv4, as which the packet travels. Returns `None` if one address is IPv4 and the
+    /// other IPv6, or if one of them is unspecified (a wildcard).
+    #[must_use]
+    pub fn new(source: SocketAddr, destination: SocketAddr) -> Option<Self> {
+        let addresses = [source, destination].map(|end| end.ip().to_canonical());
+        if addresses.iter().any(IpAddr::is_unspecified) {
+            return None;
+        }
+        let sum = match addresses {
+            [IpAddr::V4(from), IpAddr::V4(to)] => update(crc32c(&from.octets()), &to.octets()),
+            [IpAddr::V6(from), IpAddr::V6(to)] => update(crc32c(&from.octets()), &to.octets()),
+            _ => return None,
+        };
+        let sum = update(sum, &source.port().to_be_bytes());
+        Some(Self(update(sum, &destination.port().to_be_bytes())))
+    }
+
+    /// Returns the trailer of a packet that consists of `pieces`; `None` if they do not fit into a
+    /// UDP datagram.
+    #[must_use]
+    pub fn trailer(self, pieces: &[&[u8]]) -> Option<[u8; CRC_LEN]> {
+        let payload: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let length = u16::try_from(Self::UDP_HEADER + payload + CRC_LEN).ok()?;
+        let [high, low] = length.to_be_bytes();
+        let sum = update(self.0, &[high, low, 0, 0]);
+        Some(pieces.iter().fold(sum, |crc, piece| update(crc, piece)).to_be_bytes())
+    }
+
+    /// Returns the packet without its CRC trailer; `None` when the trailer is missing or wrong.
+    #[must_use]
+    pub fn check_and_strip(self, bytes: &[u8]) -> Option<&[u8]> {
+        let (packet, trailer) = bytes.split_last_chunk::<CRC_LEN>()?;
+        (self.trailer(&[packet])? == *trailer).then_some(packet)
+    }
 }
 
 /// Slicing by eight: eight table look-ups for eight bytes, independent of each other.
@@ -110,6 +167,59 @@ mod tests {
         assert_eq!(crc32c(b"123456789"), 0xE306_9283);
         assert_eq!(portable::update(0, b"123456789"), 0xE306_9283);
         assert_eq!(trailer(&[b"1234", b"", b"56789"]), [0xE3, 0x06, 0x92, 0x83]);
+    }
+
+    #[test]
+    fn the_sums_of_rfc_3720() {
+        let up: Vec<u8> = (0..32).collect();
+        let down: Vec<u8> = (0..32).rev().collect();
+        let sums = [&[0; 32][..], &[0xFF; 32], &up, &down].map(|bytes| trailer(&[bytes]));
+        // The RFC prints the bytes as iSCSI sends them, least significant first.
+        let printed: [u32; 4] = [0xAA36_918A, 0x43AB_A862, 0x4E79_DD46, 0x5CDB_3F11];
+        assert_eq!(sums, printed.map(u32::to_le_bytes));
+    }
+
+    #[test]
+    fn a_header_sum_covers_addresses_ports_and_length() {
+        let end = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let (from, to) = (end("[fd00::1]:50000"), end("[fd00::2]:4793"));
+        let path = HeaderCrc::new(from, to).expect("a path");
+        let mut covered = Vec::new();
+        for address in [from, to] {
+            let IpAddr::V6(address) = address.ip() else { panic!("{address}") };
+            covered.extend(address.octets());
+        }
+        covered.extend([0xC3, 0x50, 0x12, 0xB9, 0, 8 + 5 + 4, 0, 0]);
+        covered.extend(b"bytes");
+        let sum = trailer(&[&covered]);
+        assert_eq!(path.trailer(&[b"by", b"tes"]), Some(sum));
+        let packet = [&b"bytes"[..], &sum].concat();
+        assert_eq!(path.check_and_strip(&packet), Some(&b"bytes"[..]));
+        assert_eq!(path.check_and_strip(&packet[..3]), None);
+        for (from, to) in [
+            (end("[fd00::3]:50000"), to),
+            (from, end("[fd00::3]:4793")),
+            (end("[fd00::1]:50001"), to),
+            (from, end("[fd00::2]:4794")),
+        ] {
+            let other = HeaderCrc::new(from, to).expect("a path");
+            assert_eq!(other.check_and_strip(&packet), None, "{from} {to}");
+        }
+        assert_eq!(path.trailer(&[&[0; 65_535 - 12]]).map(|sum| sum.len()), Some(4));
+        assert_eq!(path.trailer(&[&[0; 65_535 - 11]]), None);
+    }
+
+    #[test]
+    fn a_header_sum_takes_two_addresses_of_one_family() {
+        let path = |from: &str, to: &str| {
+            HeaderCrc::new(from.parse().expect("an address"), to.parse().expect("an address"))
+        };
+        let plain = path("10.0.0.1:1", "10.0.0.2:2");
+        assert!(plain.is_some());
+        assert_eq!(path("[::ffff:10.0.0.1]:1", "10.0.0.2:2"), plain);
+        assert_eq!(path("10.0.0.1:1", "[fd00::2]:2"), None);
+        assert_eq!(path("0.0.0.0:1", "10.0.0.2:2"), None);
+        assert_eq!(path("[fd00::1]:1", "[::]:2"), None);
     }
 
     #[test]

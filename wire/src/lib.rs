@@ -105,7 +105,7 @@
 //! | Congestion-control state of requests (CCC) | REF: one 32-bit word; WS, X2: 8 + 24 | 8 + 24 |
 //! | First packet of a longer message without payload | silent | refused: it carries nothing, and a trimmed packet is recognised by its DSCP |
 //! | Trimmed packet | at least a 16-byte delivery header | [`parse_trimmed`] needs the 12 (16) bytes of the request header and reads what else is there |
-//! | CRC-32C trailer | REF: from the IP source address on, most significant byte first; over UDP not settled (a UDP checksum is circular, NATs change ports) | per endpoint, both ends configured alike; over the UDP payload only, most significant byte first |
+//! | CRC-32C trailer | REF, and its UDP branch: over IP addresses, UDP header with checksum 0 and final length, and UDP payload; most significant byte first | per endpoint, both ends configured alike; over the UDP payload only, most significant byte first. [`HeaderCrc`] computes REF's form, which no endpoint sends yet |
 //! | Congestion notification (DCQCN's CNP) | none in UET | an ACK (type 7, no congestion-control state) with M set; it acknowledges nothing new |
 //! | credit, credit_target | 24 bits (a control packet's payload: 32), units not tabulated; HT `UEC_PULL_QUANTUM` | units of 256 bytes, cumulative since the context opened, 24 bits that wrap, rounded up |
 //! | When a request is RUD_CC_REQ | silent | when congestion control uses credit; ccc_id 0. In a network whose switches run 1RC also packets that were sent before their flow had a rate: [`Speculation`], whose ccc_id has its highest bit set |
@@ -151,7 +151,7 @@ pub use codes::{
     AmoOp, AmoType, ControlKind, List, NackAction, NackCode, NextHeader, Opcode, PdsType,
     ResponseOpcode, ReturnCode,
 };
-pub use crc::{CRC_LEN, check_and_strip_crc};
+pub use crc::{CRC_LEN, HeaderCrc, check_and_strip_crc};
 pub use error::ParseError;
 pub use fragment::Fragment;
 pub use handshake::{Handshake, Reason, Stage, WIRE_VERSION};

@@ -8,6 +8,8 @@
 //! Whole packets are those that foreign endpoints and their peers send
 //! (`data/foreign_packets.txt`), and the headers of encrypted ones (`data/tss_headers.txt`).
 
+use std::net::SocketAddr;
+
 use squall_wire::base::Psn;
 use squall_wire::*;
 
@@ -317,4 +319,30 @@ fn headers_of_encrypted_packets() {
             assert_reads_and_writes_back(name, &bytes(plain));
         }
     }
+}
+
+#[test]
+fn the_crc_of_the_reference_provider_covers_the_outer_headers() {
+    let mut with_crc = 0;
+    for row in foreign_packets() {
+        let [name, payload, covered, trailer] = row[..] else { continue };
+        with_crc += 1;
+        let (covered, payload) = (bytes(covered), bytes(payload));
+        let end = |address: usize, port: usize| {
+            let ip: [u8; 4] = covered[address..address + 4].try_into().unwrap();
+            SocketAddr::from((ip, u16::from_be_bytes([covered[port], covered[port + 1]])))
+        };
+        let path = HeaderCrc::new(end(0, 8), end(4, 10)).expect("a path");
+        let split = payload.split_at(payload.len() / 3);
+        assert_eq!(
+            path.trailer(&[split.0, split.1]).map(Vec::from),
+            Some(bytes(trailer)),
+            "{name}"
+        );
+        let packet = [&payload[..], &bytes(trailer)].concat();
+        assert_eq!(path.check_and_strip(&packet), Some(&payload[..]), "{name}");
+        // The sum of this project's form is another one.
+        assert_eq!(check_and_strip_crc(&packet), None, "{name}");
+    }
+    assert_eq!(with_crc, 22);
 }
