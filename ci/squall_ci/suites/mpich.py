@@ -52,7 +52,8 @@ def parse(tap: str, directory: str) -> list[tuple[str, bool, str, float, str]]:
         end = lines[at + 1].start() if at + 1 < len(lines) else len(tap)
         text, (passed, program, ranks, rest, note) = tap[line.end() : end], line.groups(default="")
         words = " ".join([f"{directory}/{program.removeprefix('./')}", ranks, *rest.split()])
-        seconds = re.search(r"time=([\d.]+)", note)
+        # The script of the suite is in Perl, which prints numbers below 0.0001 with an exponent.
+        seconds = re.search(r"time=([\d.]+(?:e[-+]?\d+)?)", note)
         left_out = note if re.match(r"(?i)skip|todo", note) else ""
         found.append((words, passed == "ok", left_out, float(seconds.group(1)) if seconds else 0.0, text))
     return found

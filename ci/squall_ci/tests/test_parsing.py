@@ -10,7 +10,7 @@ from squall_ci import callgrind, environment
 from squall_ci.benchmarks import rma, timeline
 from squall_ci.checks import algorithms
 from squall_ci.paths import ROOT
-from squall_ci.suites import fabsuite, fuzz, imb
+from squall_ci.suites import fabsuite, fuzz, imb, mpich
 from squall_ci.tally import table
 
 PROFILE = f"""\
@@ -102,6 +102,13 @@ class Output(unittest.TestCase):
         quick = algorithms.forms(["reps", "ecmp"], algorithms.LOSSES, True)
         self.assertEqual([row[0] for row in quick], algorithms.FORMS[: algorithms.QUICK_FORMS])
         self.assertEqual(algorithms.forms(["reps"], ["trim"], True)[0][1:], ("reps", "trim"))
+
+    def test_times_of_mpich_tests_may_have_an_exponent(self) -> None:
+        tap = (
+            "ok 1 - ./attrt 1 # time=8.2e-05\nok 2 - ./dup 2 # time=3.\nnot ok 3 - ./spawn 1 # time=1.5e+02\nok 4 - ./io 4\n"
+        )
+        seconds = [test[3] for test in mpich.parse(tap, "attr")]
+        self.assertEqual(seconds, [8.2e-05, 3.0, 150.0, 0.0])
 
     def test_columns_are_aligned(self) -> None:
         self.assertEqual(table(["a", "bb"], [["ccc", "d"]]), "| a   | bb |\n|-----|---:|\n| ccc |  d |")
