@@ -568,6 +568,16 @@ fn a_job_ends_with_its_own_status_or_with_the_reason_why_it_did_not_use_squall()
         assert_eq!(run.status.code(), Some(status), "{words}: {said}");
         assert!(said.contains(says), "{words}: {said}");
     }
+    // A job that could not be started leaves nothing that the next one would refuse.
+    std::fs::create_dir(folder.0.join("empty")).expect("room");
+    for name in ["new", "empty"] {
+        let run = folder.job(&format!("run --on star:2 --record {name} -- ./no-such-program"));
+        let said = text(&run.stderr);
+        assert!(said.contains("./no-such-program: no such program"), "{name}: {said}");
+    }
+    assert!(!folder.0.join("new").exists());
+    let mut left = std::fs::read_dir(folder.0.join("empty")).expect("the user's folder");
+    assert!(left.next().is_none());
     let run = folder.job("run --quiet --on fat-tree:16:1 --record new -- false");
     assert_eq!(run.status.code(), Some(1));
     let network = std::fs::read_to_string(folder.0.join("new/network.graph")).expect("a record");

@@ -72,7 +72,7 @@ pub(super) fn run(
     };
     let mut relay = emulator.open(on, socket.clone())?;
     let _tunnels = emulator.far_end(&socket, quiet)?;
-    let record = Record::prepare(args.record.as_deref(), args.report.as_deref())?;
+    let mut record = Record::prepare(args.record.as_deref(), args.report.as_deref())?;
     relay.serve_job(timeline, record.is_wanted());
 
     let place = format!("{},host=rank", socket.display());
@@ -84,6 +84,7 @@ pub(super) fn run(
     }
     let (stop, end_notice) = UnixStream::pair().map_err(|e| e.to_string())?;
     let job = Job::start(command, &variables, end_notice)?;
+    record.keep();
     let served = relay.run(&stop, &mut |line| {
         if !quiet {
             print_line(line);

@@ -36,20 +36,28 @@ pub(super) fn is_place(variable: &str) -> bool {
     ["FI_SQUALL_EMULATOR", "FI_SQUALL_TRACE", "FI_PROVIDER_PATH"].contains(&variable)
 }
 
-/// The folder and the report file in which a job is recorded.
+/// The folder and the report file in which a job is recorded. Unless `keep` was called, the drop
+/// removes the folders that `prepare` created.
 pub(super) struct Record {
     folder: Option<PathBuf>,
     report: Option<PathBuf>,
+    /// Folders to remove on drop, innermost first.
+    created: Vec<PathBuf>,
 }
 
 impl Record {
-    /// Creates the folder.
+    /// Creates the folder, and the one for traces in it.
     ///
     /// # Errors
     /// The folder cannot be created, or it is not empty.
     pub(super) fn prepare(folder: Option<&Path>, report: Option<&Path>) -> Result<Self, String> {
-        let (folder, report) = (folder.map(Path::to_owned), report.map(Path::to_owned));
-        if let Some(folder) = &folder {
+        let mut record = Self {
+            folder: folder.map(Path::to_owned),
+            report: report.map(Path::to_owned),
+            created: Vec::new(),
+        };
+        if let Some(folder) = folder {
+            let trace = folder.join(TRACE);
             let with_path = |error: std::io::Error| format!("{}: {error}", folder.display());
             match fs::read_dir(folder).map(|mut entries| entries.next().is_none()) {
                 Ok(false) => {
@@ -58,13 +66,20 @@ impl Record {
                         folder.display()
                     ));
                 }
-                Ok(true) => {}
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Ok(true) => record.created = vec![trace.clone()],
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    record.created = vec![trace.clone(), folder.to_owned()];
+                }
                 Err(error) => return Err(with_path(error)),
             }
-            fs::create_dir_all(folder.join(TRACE)).map_err(with_path)?;
+            fs::create_dir_all(&trace).map_err(with_path)?;
         }
-        Ok(Self { folder, report })
+        Ok(record)
+    }
+
+    /// Keeps the folders, because the job has started and its processes may write traces.
+    pub(super) fn keep(&mut self) {
+        self.created.clear();
     }
 
     /// Returns whether a folder or a report is to be written.
@@ -124,6 +139,15 @@ impl Record {
             written.map_err(|error| error.to_string())?;
         }
         Ok(())
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        for folder in &self.created {
+            // Best effort: `remove_dir` leaves a folder alone that is not empty.
+            let _ = fs::remove_dir(folder);
+        }
     }
 }
 
