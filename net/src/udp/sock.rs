@@ -79,6 +79,12 @@ pub(super) fn open_endpoint(config: &PortConfig) -> io::Result<(Socket, OpenRepo
     } else {
         probe(set_option(&socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1), "IP_RECVTOS", "2.2")
     };
+    if v6 {
+        // Ultra Ethernet endpoints may leave the UDP checksum out, and the kernel then drops the
+        // packets if they are IPv6 (RFC 8200 section 8.1). Linux has the option since 3.16. Without
+        // it, only such peers are not heard.
+        let _ = set_option(&socket, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1);
+    }
     let overflow =
         probe(set_option(&socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1), "SO_RXQ_OVFL", "2.6.33");
     let (df, errors) = set_common_options(&socket, config);

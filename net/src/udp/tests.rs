@@ -382,6 +382,21 @@ fn a_refused_train_goes_packet_by_packet() {
 }
 
 #[test]
+fn packets_without_a_udp_checksum_are_received() {
+    for ip in [V4, V6] {
+        let (tx, mut rx) = (sock::open_plain(&SocketAddr::new(ip, 0)).unwrap(), open(&config(ip)));
+        let (level, option) = match ip {
+            IpAddr::V4(_) => (libc::SOL_SOCKET, libc::SO_NO_CHECK),
+            IpAddr::V6(_) => (libc::SOL_UDP, libc::UDP_NO_CHECK6_TX),
+        };
+        sock::set_option(&tx, level, option, 1).unwrap();
+        tx.send_to(b"no checksum", &rx.local_addr().into()).unwrap();
+        let got = receive(&mut rx, 1);
+        assert_eq!(got.first().map(|(_, bytes)| &bytes[..]), Some(&b"no checksum"[..]), "{ip}");
+    }
+}
+
+#[test]
 fn a_packet_of_too_many_pieces_is_refused_alone() {
     let mut tx = open(&config(V4));
     let mut rx = open(&config(V4));

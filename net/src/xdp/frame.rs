@@ -138,10 +138,9 @@ pub(super) fn parse(frame: &[u8], scope: u32, virtual_cable: bool) -> Option<Fra
         return None;
     }
     let stated = u16::from_ne_bytes([udp[6], udp[7]]);
-    // Over IPv4 a sum of 0 means that there is no checksum. IPv6 forbids that (RFC 8200 section
-    // 8.1).
-    let none = stated == 0 && !v6;
-    if !none {
+    // A sum of 0 means that there is no checksum. IPv6 forbids that except for protocols that allow
+    // it (RFC 8200 section 8.1), as Ultra Ethernet does.
+    if stated != 0 {
         let pseudo = pseudo_header(ip, udp_len as u16);
         let left_out = || virtual_cable && stated == !csum::fold_checksum(pseudo);
         if csum::fold_checksum(csum::partial(udp, pseudo)) != 0 && !left_out() {
@@ -228,7 +227,7 @@ mod tests {
             frame[at] ^= 1 << bit;
             // Only a sum that says there is none may be wrong.
             let udp = headers(v6) - UDP;
-            if v6 || frame[udp + 6..udp + 8] != [0, 0] {
+            if frame[udp + 6..udp + 8] != [0, 0] {
                 prop_assert_eq!(parse(&frame, 3, false), None, "byte {}", at);
             }
         }
@@ -238,6 +237,16 @@ mod tests {
             if let Some(contents) = parse(&bytes, 0, cable) {
                 prop_assert!(bytes.get(contents.payload).is_some());
             }
+        }
+    }
+
+    #[test]
+    fn a_packet_without_a_udp_checksum_is_accepted() {
+        for v6 in [false, true] {
+            let mut frame = sealed(v6, 0, b"of an endpoint that leaves it out");
+            let udp = headers(v6) - UDP;
+            frame[udp + 6..udp + 8].fill(0);
+            assert!(parse(&frame, 0, false).is_some(), "IPv6: {v6}");
         }
     }
 
