@@ -554,6 +554,7 @@ fn a_job_ends_with_its_own_status_or_with_the_reason_why_it_did_not_use_squall()
         ("-- ./no-such-program".into(), 2, "./no-such-program: no such program"),
         ("-- ./w.cm".into(), 2, "./w.cm: not an executable file"),
         ("--cc nsc -- true".into(), 2, "--cc nsc: there is no such algorithm"),
+        ("--port 9-8 -- true".into(), 2, "--port 9-8: not a port; give one, such as 4793"),
         (
             "--key events -- true".into(),
             2,

@@ -51,6 +51,9 @@ impl Switches {
         if let Some(lb) = &self.lb {
             check_name("--lb", lb, PathsConfig::NAMES)?;
         }
+        if let Some(port) = &self.port {
+            check_ports(port)?;
+        }
         if let Some(faults) = &self.faults {
             let parsed = faults.parse::<FaultSpec>();
             parsed.map_err(|error| format!("--faults {faults}: {error}"))?;
@@ -79,6 +82,24 @@ fn check_name(option: &str, value: &str, names: &[(&str, &str)]) -> Result<(), S
     }
     let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
     Err(format!("{option} {name}: there is no such algorithm; known are {}", names.join(", ")))
+}
+
+/// Checks the value of `--port`: a port, a range FIRST-LAST, or 0. The provider accepts the same
+/// values for FI_SQUALL_PORT (`OwnPorts` in `provider/param/kinds.rs`). For any other value, it
+/// would log a warning and choose a port itself, which a firewall may not let in.
+///
+/// # Errors
+/// The value is not valid.
+fn check_ports(value: &str) -> Result<(), String> {
+    let port = |text: &str| text.trim().parse::<u16>().ok();
+    let range = value.split_once('-').and_then(|(first, last)| Some((port(first)?, port(last)?)));
+    if port(value).is_some() || range.is_some_and(|(first, last)| 0 < first && first <= last) {
+        return Ok(());
+    }
+    Err(format!(
+        "--port {value}: not a port; give one, such as 4793, a range, such as 47930-47993, \
+         or 0 for any"
+    ))
 }
 
 /// Returns the absolute path of a key file. Ranks may have other working directories.
@@ -123,6 +144,14 @@ mod tests {
     }
 
     #[test]
+    fn ports_are_those_that_the_provider_accepts() {
+        for good in ["0", "4793", "65535", "1-65535", "5000-5063", "7-7", " 5000 - 5063 "] {
+            let switches = Switches { port: Some(good.into()), ..Switches::default() };
+            assert_eq!(switches.variables(), Ok(vec![("FI_SQUALL_PORT", good.to_owned())]));
+        }
+    }
+
+    #[test]
     fn bad_values_are_refused_before_a_job_starts() {
         let of = |switches: Switches| switches.variables().expect_err("invalid");
         let default = Switches::default;
@@ -130,6 +159,12 @@ mod tests {
         assert!(cc.starts_with("--cc nsc: there is no such algorithm; known are nscc"), "{cc}");
         let faults = of(Switches { faults: Some("loss=200%".into()), ..default() });
         assert!(faults.starts_with("--faults loss=200%: "), "{faults}");
+        for bad in ["", "65536", "9-8", "0-1", "1-65536", "a", "1-", "-1", "1,2"] {
+            let port = of(Switches { port: Some(bad.into()), ..default() });
+            let why =
+                "not a port; give one, such as 4793, a range, such as 47930-47993, or 0 for any";
+            assert_eq!(port, format!("--port {bad}: {why}"));
+        }
         let key = of(Switches { key: Some("/no/such/key".into()), ..default() });
         assert!(key.contains("umask 077"), "{key}");
         let file = std::env::temp_dir().join(format!("squall-open-key-{}", std::process::id()));
