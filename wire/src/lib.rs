@@ -82,18 +82,14 @@
 //! | Length of atomics | `request_length` not tabulated | the payload's; where there is none, that of the values. One packet: values that do not fit are refused with AMO_UNSUPPORTED_SIZE |
 //! | Answer to FETCHING_ATOMIC | RESPONSE_DATA, or RESPONSE_DATA_SMALL on the ACK | as to a READ: RESPONSE_DATA, with a PSN of the return direction, kept until it is acknowledged; `message_id` of the request as of a READ |
 //! | Request opcodes 10, 11 (SYNC) | REF only; the Linux RFC has another 10 | refused, with the 4-byte sync header |
-//! | DATAGRAM_SEND | 1.0.3: one packet, message_id 0, UUD only; MSG_ERROR not on UUD | enforced; other opcodes on UUD are left to the message layer |
-//! | NACK 03 TRIMMED_ACK | removed in 1.0.3 | refused; a trimmed ACK raises no NACK |
 //! | NACK next_hdr | REF, NS3: NONE; X2 fills it | NONE |
 //! | NACK payload | WS: highest PSN received + 1; REF: new start PSN for 17 | both, by code |
 //! | NACK from a target without a context | silent | SPDCID 0, allowed for codes that such a target sends ([`NackCode::needs_context`]); REF sends it with 0F and 16 too, for a SYN that it refuses |
 //! | A packet for a context that the target gave up on | REF: INV_DPDCID, as for one it never had | CLOSING_IN_ERR with the number the context had, if the target remembers it; INV_DPDCID means that it never had one, from which the initiator concludes that the target restarted |
 //! | A packet that contradicts itself or an earlier packet | silent | UNEXP_EVENT, and the context ends at both ends: a retransmission would be the same packet |
-//! | EPSN flag (0x40) | REF only: an ACK (type 7) with four more bytes, the PSN that the next context of a secure domain may start at | read from an ACK, never sent; a reserved bit of ACK_CC and ACK_CCX |
 //! | ACK type | ACK, ACK_CC, ACK_CCX | ACK_CC with NSCC is sent; next_hdr NONE, or RESPONSE when the response is not the default one |
 //! | ACK_CCX, NACK_CCX | X2: 32 and 24 bytes; REF, WS: 40 and 32 | 40 and 32, state opaque; cc_type 2-13 refused; cc_type 14 of ours is [`DartState`], from and to endpoints that run Dart alone |
 //! | cc_flags | X2 sets them | reserved, 0 |
-//! | MPR | REF: units of 128 PSNs, 0 = unknown; 1.0.3 also defines a finer range whose encoding is not public | REF |
 //! | rcvd_bytes | units of 256 bytes, rounded up, 24 bits that wrap | the same; a packet counts its UDP length + 40 (nominal_pktsize), that is the UDP payload + 48 |
 //! | Sign of clear, ACK and SACK offsets | WS shows SACK unsigned; SU, REF signed | signed; a positive clear_psn_offset is refused |
 //! | psn_offset | 12 bits | every value accepted |
@@ -116,6 +112,28 @@
 //! | DSCP | operator's; REF: data 0, control 46 | parameters: data 0, control 46, trimmed 5 |
 //! | ECN | requests ECT; CE echoed as M | data ECT(0), CE as M |
 //! | Vendor and extended opcodes, return codes, lists | ranges tabulated | parsed, payload lengths unchecked; the layers above refuse them |
+//!
+//! # Changes of UE 1.0.1 to 1.0.3
+//!
+//! This crate cites the tables by their numbers in UE 1.0.1. The table below lists each change up
+//! to 1.0.3 that concerns packets over UDP, as far as public sources describe it, and rules of
+//! 1.0.1 whose form over UDP became known later. *Unverified* marks a value or a layout that no
+//! public rendering of the specification gives. NSCC, SACK and the retransmission timeout are the
+//! same in 1.0.2 and 1.0.3; NSCC's tables 3-76 and 3-77 of 1.0.1 are 3-82 and 3-83 now.
+//!
+//! | Requirement | Section | State |
+//! |---|---|---|
+//! | NACK 03 (TRIMMED_ACK) is reserved; a trimmed ACK raises no NACK | tables 3-58, 3-61 | done: no code sends it, [`parse`] refuses it as unknown, and [`parse_trimmed`] reads requests alone |
+//! | DATAGRAM_SEND is one packet with message_id 0, and only on UUD | 3.4.1.14, table 3-17 | done in [`parse`]; it leaves other opcodes on UUD to the message layer, which drops every UUD packet |
+//! | MSG_ERROR is not used on UUD | 3.4.5.3.2, 3.4.5.4.1 | done in [`parse`] |
+//! | Negotiation control packet: values of type (8 bits), length in words (8), contents | not public | read; only the value [`Handshake`] is answered, others are skipped. Their form is NS3's, unverified |
+//! | Negotiation of SYN_RETX_TRANSFER: value `01 02 0000`, then a mask of 32 bits | not public | not done: skipped. Number and mask are NS3's, unverified |
+//! | Syn_Retx_Safety_Time: a late retransmitted SYN must not open a context that was closed and opened again | 3.5.5, 3.5.8, 3.5.16 | no timer: a target remembers the last contexts that a peer closed, and after a handshake an old start PSN opens nothing. Default if a timer is added: 4 s, twice REF's segment lifetime, unverified |
+//! | MP_Range below 128, and Override_MPR_Zero_Value | not public | not done, encoding unknown: MPR counts 128 PSNs, and 0 leaves the peer's window as it is. Default window towards a peer that never sends MPR, when it is added: 128 packets as in REF, unverified |
+//! | The UDP checksum may be 0, over IPv6 too | 3.5.10.1 | done for reception (`UDP_NO_CHECK6_RX`, and the AF_XDP port); packets leave with a checksum, which GSO needs |
+//! | CRC-32C over IP addresses, UDP header and payload where TSS is off | not public, REF | [`HeaderCrc`] computes and checks it; no port uses it yet. Over UDP from REF's UDP branch alone, unverified |
+//! | Payload of 1024, 2048, 4096 or 8192 bytes, the same at all endpoints | 3.4.1.11 | not done: a message is cut by what its path carries |
+//! | ACK of a CLOSE_COMMAND with EPSN flag (0x40) and four more bytes, in a secure domain | not public, REF | [`AckExt::ExpectedPsn`] is read and written, but no endpoint sends it. The flag is a reserved bit of ACK_CC and ACK_CCX. Layout unverified |
 //!
 //! # Fragments
 //!
