@@ -22,6 +22,8 @@ pub enum Purpose {
     Association = 3,
     /// The JobID that all endpoints with the key have in common.
     JobId = 4,
+    /// The secret from which two endpoints derive the keys of their packets.
+    PairSecret = 5,
 }
 
 /// The first half of an HMAC-SHA-256. RFC 2104 section 5 allows a truncation to half the length;
@@ -46,6 +48,12 @@ impl JobKey {
         let mut half = Proof::default();
         half.copy_from_slice(&whole[..16]);
         half
+    }
+
+    /// Returns a secret of 256 bits that only endpoints with the key can derive from `fields`.
+    #[must_use]
+    pub fn derive_secret(&self, purpose: Purpose, fields: &[u64]) -> [u8; 32] {
+        self.mac(purpose, fields).finalize().into_bytes().into()
     }
 
     /// Returns whether `proof` equals the result of [`Self::prove`]. The comparison takes constant

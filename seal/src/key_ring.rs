@@ -1,0 +1,229 @@
+//! The secrets that an endpoint shares with its peers.
+
+use core::net::{IpAddr, SocketAddr};
+use std::collections::HashMap;
+
+use crate::OVERHEAD;
+use crate::cipher::ICV_LEN;
+use crate::outer::OuterHeader;
+use crate::pair::{Pair, PairRefusal, PairState, SourceId};
+use crate::wire::Tss;
+
+/// Number of secrets that are kept of a peer. Two endpoints that begin a handshake at the same time
+/// share two, and packets under the secret of the handshake before may still arrive.
+const SECRETS: usize = 3;
+
+/// The reason why a packet cannot be sealed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SealError {
+    /// No secret is shared with the destination, or the destination is not known to have it yet.
+    NoSecret,
+    /// The counter has reached its end. The endpoints need another handshake.
+    CounterEnd,
+}
+
+/// The reason why a packet was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpenError {
+    /// The packet is not sealed.
+    Clear,
+    /// No secret is shared with the sender.
+    UnknownSender,
+    /// The tag is wrong.
+    BadTag,
+    /// The packet has arrived before, or is older than the window.
+    Replayed,
+}
+
+/// The secrets of one peer, the latest first.
+#[derive(Debug)]
+struct PeerSecrets {
+    addr: SocketAddr,
+    pairs: Vec<PairState>,
+}
+
+/// Index of a peer in [`KeyRing::peers`].
+type PeerIndex = usize;
+
+/// The secrets that an endpoint shares with its peers.
+#[derive(Debug, Default)]
+pub struct KeyRing {
+    peers: Vec<PeerSecrets>,
+    by_address: HashMap<SocketAddr, PeerIndex>,
+    /// Peers that send under an identifier. Identifiers of different peers at one IP address are
+    /// equal with a probability of 2^-31, so there is nearly always one.
+    by_source: HashMap<(IpAddr, SourceId), Vec<PeerIndex>>,
+    /// Indices in `peers` that are free.
+    free: Vec<PeerIndex>,
+    /// Destination of the last packet. Most packets have the destination of the one before.
+    last: Option<(SocketAddr, PeerIndex)>,
+    /// Larger than every counter that a removed secret has used. Every new secret starts here, so a
+    /// secret that is removed and installed again never repeats a counter.
+    fresh: u64,
+}
+
+impl KeyRing {
+    /// Creates a ring without secrets.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the secret of a pair. Packets are sealed with the latest secret that the peer is known
+    /// to have. A secret that is known already keeps its counters.
+    pub fn install(&mut self, pair: &Pair) {
+        let index = match self.by_address.get(&pair.peer) {
+            Some(index) => *index,
+            None => self.add_peer(pair.peer),
+        };
+        let pairs = &mut self.peers[index].pairs;
+        if let Some(known) = pairs.iter_mut().find(|known| known.secret == pair.secret) {
+            known.confirmed |= pair.confirmed;
+            return;
+        }
+        pairs.insert(0, PairState::new(pair, self.fresh));
+        if pairs.len() > SECRETS {
+            self.drop_last(index);
+        }
+        let found = self.by_source.entry((pair.peer.ip(), pair.theirs)).or_default();
+        if !found.contains(&index) {
+            found.push(index);
+        }
+    }
+
+    fn add_peer(&mut self, addr: SocketAddr) -> PeerIndex {
+        let secrets = PeerSecrets { addr, pairs: Vec::with_capacity(1) };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.peers[index] = secrets;
+                index
+            }
+            None => {
+                self.peers.push(secrets);
+                self.peers.len() - 1
+            }
+        };
+        self.by_address.insert(addr, index);
+        index
+    }
+
+    /// Removes the oldest secret of a peer.
+    fn drop_last(&mut self, index: PeerIndex) {
+        let peer = &mut self.peers[index];
+        let Some(removed) = peer.pairs.pop() else { return };
+        self.fresh = self.fresh.max(removed.next_counter());
+        if peer.pairs.iter().any(|pair| pair.theirs == removed.theirs) {
+            return;
+        }
+        let source = (peer.addr.ip(), removed.theirs);
+        if let Some(found) = self.by_source.get_mut(&source) {
+            found.retain(|other| *other != index);
+            if found.is_empty() {
+                self.by_source.remove(&source);
+            }
+        }
+    }
+
+    /// Removes all secrets that are shared with a peer.
+    pub fn remove(&mut self, peer: SocketAddr) {
+        let Some(index) = self.by_address.remove(&peer) else { return };
+        while !self.peers[index].pairs.is_empty() {
+            self.drop_last(index);
+        }
+        self.last = None;
+        self.free.push(index);
+    }
+
+    /// Returns the number of peers with which a secret is shared.
+    #[must_use]
+    pub fn peers(&self) -> usize {
+        self.by_address.len()
+    }
+
+    /// Seals a packet in place. `datagram` consists of [`Tss::LEN_SSI`] bytes for the header, the
+    /// packet, and [`ICV_LEN`] bytes for the tag.
+    ///
+    /// # Errors
+    /// The packet must not be sent, because it cannot be sealed.
+    ///
+    /// # Panics
+    /// Panics if `datagram` is shorter than [`OVERHEAD`].
+    pub fn seal(&mut self, outer: &OuterHeader, datagram: &mut [u8]) -> Result<(), SealError> {
+        let pair = self.sending_pair(outer.destination).ok_or(SealError::NoSecret);
+        let sealed = pair.map(|pair| pair.seal(outer, datagram));
+        sealed.and_then(|done| if done { Ok(()) } else { Err(SealError::CounterEnd) })
+    }
+
+    /// Returns the secret for packets to a peer.
+    fn sending_pair(&mut self, peer: SocketAddr) -> Option<&mut PairState> {
+        let index = match self.last {
+            Some((addr, index)) if addr == peer => index,
+            _ => {
+                let index = *self.by_address.get(&peer)?;
+                self.last = Some((peer, index));
+                index
+            }
+        };
+        self.peers[index].pairs.iter_mut().find(|pair| pair.confirmed)
+    }
+
+    /// Opens a packet in place and returns the delivery packet in it.
+    ///
+    /// # Errors
+    /// The packet must be dropped. Its bytes are undefined after [`OpenError::BadTag`].
+    pub fn open<'a>(
+        &mut self,
+        outer: &OuterHeader,
+        datagram: &'a mut [u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<&'a [u8], OpenError> {
+        let start = self.try_open(outer, datagram, scratch)?;
+        let end = datagram.len() - ICV_LEN;
+        Ok(&datagram[start..end])
+    }
+
+    /// Opens a packet and returns where the delivery packet in it begins.
+    fn try_open(
+        &mut self,
+        outer: &OuterHeader,
+        datagram: &mut [u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<usize, OpenError> {
+        let header = Tss::read(datagram).map_err(|_| OpenError::Clear)?;
+        let sender = SourceId::from_header(header.ssi.ok_or(OpenError::UnknownSender)?);
+        if datagram.len() < OVERHEAD {
+            return Err(OpenError::BadTag);
+        }
+        let found = self.by_source.get(&(outer.source.ip(), sender));
+        let found = found.ok_or(OpenError::UnknownSender)?;
+        let matching = |index: &PeerIndex| {
+            self.peers[*index].pairs.iter().filter(|pair| pair.theirs == sender).count()
+        };
+        // A failed attempt destroys the bytes, so they are saved before any but the last.
+        let mut candidates: usize = found.iter().map(matching).sum();
+        let mut error = OpenError::BadTag;
+        if candidates > 1 {
+            scratch.clear();
+            scratch.extend_from_slice(datagram);
+        }
+        for index in found {
+            let pairs = &mut self.peers[*index].pairs;
+            for pair in pairs.iter_mut().filter(|pair| pair.theirs == sender) {
+                match pair.open(outer, &header, datagram) {
+                    Ok(()) => return Ok(header.len()),
+                    Err(PairRefusal::Replay) => error = OpenError::Replayed,
+                    Err(PairRefusal::Tag) if candidates > 1 => datagram.copy_from_slice(scratch),
+                    Err(PairRefusal::Tag) => {}
+                }
+                candidates -= 1;
+            }
+        }
+        Err(error)
+    }
+
+    /// Returns the secret with which packets to a peer are sealed.
+    #[cfg(test)]
+    pub(crate) fn sending_secret(&mut self, peer: SocketAddr) -> Option<[u8; 32]> {
+        self.sending_pair(peer).map(|pair| *pair.secret.expose())
+    }
+}

@@ -1,0 +1,246 @@
+//! The secret that two endpoints share after a handshake, and the keys that follow from it.
+
+use core::fmt;
+use core::net::SocketAddr;
+
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::base::Instance;
+use crate::cipher::{Cipher, ICV_LEN};
+use crate::kdf::{KeyLabel, KeySource, derive_key};
+use crate::outer::OuterHeader;
+use crate::window::ReplayWindow;
+use crate::wire::Tss;
+
+/// Binary logarithm of the number of packets that a key encrypts. With 2^24 packets of 8.9 KB an
+/// attacker's advantage against AES-GCM stays below 2^-62 (RFC 9001 appendix B accepts 2^-57).
+const INTERVAL_BITS: u32 = 24;
+/// Counters have 48 bits; the bits above them are the epoch, which is 0 between two of these
+/// endpoints.
+pub(crate) const COUNTER_END: u64 = 1 << 48;
+
+/// The secret of two endpoints, of which each handshake has another. Dropping it overwrites it with
+/// zeros.
+#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
+pub struct PairSecret([u8; 32]);
+
+impl PairSecret {
+    /// Creates a secret from 32 bytes that are uniformly distributed.
+    #[must_use]
+    pub const fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// Returns the bytes, for a key log that the user has asked for.
+    #[must_use]
+    pub const fn expose(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for PairSecret {
+    /// Prints no part of the secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PairSecret(..)")
+    }
+}
+
+/// The secure source identifier (SSI) of a sender in a pair. The highest bit is set for the endpoint
+/// that answered the handshake, so the two directions never share a key, even between equal
+/// instance numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SourceId(u32);
+
+impl SourceId {
+    /// Creates the identifier of an endpoint that began (`asked`) or answered a handshake.
+    #[must_use]
+    pub const fn new(instance: Instance, asked: bool) -> Self {
+        Self(instance.get() & 0x7FFF_FFFF | if asked { 0 } else { 1 << 31 })
+    }
+
+    /// Returns the number in the TSS header.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// Creates the identifier that a TSS header contains.
+    pub(crate) const fn from_header(ssi: u32) -> Self {
+        Self(ssi)
+    }
+}
+
+/// The outcome of a handshake with a job key: two endpoints that share a secret.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// Address of the peer.
+    pub peer: SocketAddr,
+    /// Secret of the pair.
+    pub secret: PairSecret,
+    /// Secure domain (SDI) of the packets: the JobID.
+    pub domain: u32,
+    /// Identifier of this endpoint.
+    pub own: SourceId,
+    /// Identifier of the peer.
+    pub theirs: SourceId,
+    /// The peer has this secret already: it has proven so. Otherwise nothing is sealed with it until
+    /// a packet of the peer arrives that is.
+    pub confirmed: bool,
+}
+
+/// The keys of one direction: the latest, and the one before, for packets that arrive late.
+#[derive(Debug)]
+struct DirectionKeys {
+    source: SourceId,
+    latest: Option<(u32, Cipher)>,
+    former: Option<(u32, Cipher)>,
+}
+
+impl DirectionKeys {
+    const fn new(source: SourceId) -> Self {
+        Self { source, latest: None, former: None }
+    }
+
+    fn derive(&self, secret: &PairSecret, interval: u32) -> Cipher {
+        let source = KeySource::Id(self.source.get());
+        Cipher::new(&derive_key(&secret.0, KeyLabel::Cluster, 0, interval, source))
+    }
+
+    /// Returns the key of the packets to send, whose counters only rise.
+    fn for_sending(&mut self, secret: &PairSecret, counter: u64) -> &Cipher {
+        let interval = interval(counter);
+        if self.latest.as_ref().is_none_or(|(latest, _)| *latest != interval) {
+            self.latest = Some((interval, self.derive(secret, interval)));
+        }
+        match &self.latest {
+            Some((_, key)) => key,
+            None => unreachable!("the key was derived above"),
+        }
+    }
+
+    /// Opens a received packet. A new key is kept only if the packet proves that its sender uses it.
+    fn open(
+        &mut self,
+        secret: &PairSecret,
+        counter: u64,
+        authenticated: &[u8],
+        packet: &mut [u8],
+        icv: [u8; ICV_LEN],
+    ) -> bool {
+        let interval = interval(counter);
+        let nonce = (self.source.get(), counter);
+        let kept = [&self.latest, &self.former].into_iter().flatten();
+        if let Some((_, key)) = kept.into_iter().find(|(kept, _)| *kept == interval) {
+            return key.open(nonce, authenticated, packet, icv);
+        }
+        let key = self.derive(secret, interval);
+        if !key.open(nonce, authenticated, packet, icv) {
+            return false;
+        }
+        // The window is narrower than an interval, so no older interval than the former is needed.
+        if self.latest.as_ref().is_none_or(|(latest, _)| *latest < interval) {
+            self.former = self.latest.replace((interval, key));
+        } else {
+            self.former = Some((interval, key));
+        }
+        true
+    }
+}
+
+/// Number of the key interval of a counter. A counter has 48 bits, so the number has 24.
+const fn interval(counter: u64) -> u32 {
+    (counter >> INTERVAL_BITS) as u32
+}
+
+/// The state of one pair: the keys of both directions, the counter, and the window.
+#[derive(Debug)]
+pub(crate) struct PairState {
+    pub(crate) secret: PairSecret,
+    pub(crate) theirs: SourceId,
+    pub(crate) confirmed: bool,
+    domain: u32,
+    sending: DirectionKeys,
+    receiving: DirectionKeys,
+    /// Counter of the next packet to send.
+    next: u64,
+    window: Option<ReplayWindow>,
+}
+
+/// The reason why a packet of a known sender was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PairRefusal {
+    /// The tag is wrong.
+    Tag,
+    /// The counter arrived before, or is older than the window.
+    Replay,
+}
+
+impl PairState {
+    /// Creates the state of a pair whose first packet gets the counter `first`.
+    pub(crate) fn new(pair: &Pair, first: u64) -> Self {
+        Self {
+            secret: pair.secret.clone(),
+            theirs: pair.theirs,
+            confirmed: pair.confirmed,
+            domain: pair.domain & 0x00FF_FFFF,
+            sending: DirectionKeys::new(pair.own),
+            receiving: DirectionKeys::new(pair.theirs),
+            next: first,
+            window: None,
+        }
+    }
+
+    /// Returns the counter of the next packet.
+    pub(crate) const fn next_counter(&self) -> u64 {
+        self.next
+    }
+
+    /// Seals a packet: [`Tss::LEN_SSI`] bytes for the header, the packet, and [`ICV_LEN`] bytes for
+    /// the tag. Returns false if the counter has reached its end.
+    pub(crate) fn seal(&mut self, outer: &OuterHeader, datagram: &mut [u8]) -> bool {
+        let counter = self.next;
+        if counter >= COUNTER_END {
+            return false;
+        }
+        self.next += 1;
+        let ssi = self.sending.source.get();
+        let header = Tss { key: false, sdi: self.domain, ssi: Some(ssi), tsc: counter };
+        let len = datagram.len();
+        let (head, rest) = datagram.split_at_mut(Tss::LEN_SSI);
+        header.emit(head);
+        let (packet, tag) = rest.split_at_mut(rest.len() - ICV_LEN);
+        let authenticated = outer.authenticated(head, len);
+        let key = self.sending.for_sending(&self.secret, counter);
+        tag.copy_from_slice(&key.seal((ssi, counter), authenticated.bytes(), packet));
+        true
+    }
+
+    /// Opens a packet with the header `header` in place and returns the length of what it contains.
+    pub(crate) fn open(
+        &mut self,
+        outer: &OuterHeader,
+        header: &Tss,
+        datagram: &mut [u8],
+    ) -> Result<(), PairRefusal> {
+        // The epoch is 0; a larger counter cannot have a right tag.
+        if header.sdi != self.domain || header.key || header.tsc >= COUNTER_END {
+            return Err(PairRefusal::Tag);
+        }
+        if self.window.as_ref().is_some_and(|window| !window.is_new(header.tsc)) {
+            return Err(PairRefusal::Replay);
+        }
+        let len = datagram.len();
+        let (head, rest) = datagram.split_at_mut(header.len());
+        let Some((packet, icv)) = rest.split_last_chunk_mut::<ICV_LEN>() else {
+            return Err(PairRefusal::Tag);
+        };
+        let authenticated = outer.authenticated(head, len);
+        let bytes = authenticated.bytes();
+        if !self.receiving.open(&self.secret, header.tsc, bytes, packet, *icv) {
+            return Err(PairRefusal::Tag);
+        }
+        self.window.get_or_insert_default().insert(header.tsc);
+        self.confirmed = true;
+        Ok(())
+    }
+}
