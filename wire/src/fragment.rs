@@ -1,19 +1,6 @@
 //! Fragments of packets. A sender that must retransmit a packet on a path that carries less than at
-//! the first transmission cuts it into fragments, and puts this header before each. UE 1.0 has no
-//! such header; the documentation of this crate gives its private number.
-//!
-//! ```text
-//!   0      1             4                     8
-//!   +------+-------------+---------------------+------------+
-//!   | F0   | count, 0, 0 | PSN of the original | the packet |
-//!   +------+-------------+---------------------+------------+
-//! ```
-//!
-//! `F` is the PDS type 29. The first fragment has the PSN of the original packet; each other
-//! fragment has a new PSN. The header gives the number of fragments and the PSN of the original,
-//! because the original may have arrived and only its acknowledgement may have been lost. The
-//! receiver must then not write the bytes again: the application may already have reused the
-//! buffer.
+//! the first transmission cuts it into fragments, and puts this header before each. UE has no such
+//! header; `docs/wire.md` gives its layout and its rules.
 
 use crate::base::Psn;
 use crate::error::ParseError;

@@ -7,7 +7,8 @@
 //! whose job has a key prove to each other that they know it.
 //!
 //! Every stage has the same length, and a refusal is shorter, so that an answer is never larger
-//! than its question.
+//! than its question. `docs/wire.md` gives the layout, the order of the packets and the fields of
+//! the proofs.
 
 use crate::base::{Proof, Psn};
 use crate::codes::{ControlKind, code_points};
@@ -16,7 +17,7 @@ use crate::pds::{Control, Dest};
 use crate::view::{be16, be32, be64};
 
 /// Version of the packet formats of this crate and of the crates above it; both ends must have the
-/// same.
+/// same. `docs/wire.md` describes this version.
 pub const WIRE_VERSION: u8 = 4;
 
 /// Type of the value. No published table assigns numbers, so this project chose one from the

@@ -48,66 +48,49 @@
 //! # Choices
 //!
 //! The table lists the choices of this crate, and of the crates above it, where the sources
-//! disagree or are silent. REF is the reference provider (ultraethernet/uet-ref-prov), WS
+//! disagree or leave a rule open. REF is the reference provider (ultraethernet/uet-ref-prov), WS
 //! Wireshark's `packet-uet.c`, X2 xdp2-dev/xdp2, SU SUET, NS3 the ns-3 models, HT uet-htsim.
+//!
+//! What the specification does not have at all is in `docs/wire.md`, with a registry of the private
+//! numbers: the handshake, the use of `initiator`, message ids and NO_OP, fragments, telemetry, rate
+//! packets. A change there and in this crate go together.
 //!
 //! | Question | Sources | Choice |
 //! |---|---|---|
 //! | UDP destination port | WS, X2: 4793; X2's text: 4739; REF 49150 and the Linux RFC 5432 are placeholders | 4793 ([`UDP_PORT`]); a process that cannot bind it takes another, which is part of its address |
 //! | First byte of the UDP payload | native IP has an entropy header before the prologue | the PDS or TSS prologue; the UDP source port is the entropy |
-//! | Where answers go | silent: the source port is an entropy, not an address | to the endpoint's bound port, which the SES field `initiator` carries in its low 16 bits; so a SYN packet always has a standard SES header |
-//! | Value of `initiator` | opaque 32 bits | low 16: endpoint UDP port; high 16: the low half of the endpoint's instance number, random, so that a late packet of its predecessor is recognised |
-//! | A retransmission on a path that carries less than at the first transmission | silent: a PSN keeps its content, and so its length; DF is not tabulated | the sender cuts the payload into fragments with a header of the private PDS type 29 ([`Fragment`]); see below |
 //! | Mode | RUD, ROD, RUDI, UUD | RUD is sent; all are parsed |
-//! | PDCs per pair | per {mode, JobID, source, destination, traffic class} | one RUD context per initiator and target endpoint; the return direction (READ responses as RUD_REQ + RESPONSE_DATA) starts at the forward direction's start PSN |
 //! | SES request headers | small, medium, standard; REF sends standard only | standard is sent; all are parsed |
 //! | Bytes 2-3 of small and medium requests | X2: message_id; REF, WS: request_length, 14 bits | request_length |
-//! | `message_id` | 16 bits, use not tabulated | two-sided messages: serial number per initiator and target; RMA and READ: their own 16-bit space per pair |
 //! | HD flag clear | header_data present on every SOM packet | kept as it stands, meaningful with HD only |
 //! | payload_length of RESPONSE_DATA | X2: 12 bits; REF, WS: 14 | 14 |
 //! | Rendezvous word | REF: 8 + 12 + 12 bits; WS: 2 + 14 and 4 + 12 (draft) | REF |
 //! | Rendezvous packets' payload | `eager_length` named, use not tabulated | the packets carry `eager_length` bytes, the receiver reads the rest up to `request_length` |
-//! | End of a rendezvous | silent | a read that reaches the end of the offered buffer, an empty one if the receiver took less; the sender completes when all its answers are acknowledged |
-//! | A message for whose bytes the receiver has no room | deferrable sends and DEFERRABLE_RTR, use not tabulated | its packets are acknowledged, one of them with NO_MATCH, and the bytes dropped; when all packets under way are acknowledged the sender offers the message by RENDEZVOUS_(T)SEND with the same message_id and no eager part |
-//! | Rendezvous that the receiver cannot read to the end | IE (initiator error), use not tabulated | an empty read of the end with IE; the send ends with an error |
-//! | `buffer_offset` of a send with DC | unused in sends | the slot in which the sender waits; the answer is RESPONSE_DATA without payload, `read_request_message_id` = slot |
-//! | `resource_index` of a tagged message | which receive queue | 0, or 2 for messages among members of a collective operation |
-//! | NO_OP | opcode tabulated, use not | asks whether the target knows an operation that waits for it: `resource_index` 0 nothing (a liveness check), 1 a READ, 2 a send with DC, 3 a rendezvous; `buffer_offset` the read's id or the message's, from bit 16 on the slot of a send with DC, `match_bits` the key of a rendezvous; the default response means yes, BAD_INDEX no |
 //! | Extension header of a continuation | silent | absent when payload_length fills the packet, else read; a sender leaves it out |
 //! | Atomic semantic control | REF, WS: CACHEABLE 0x01, CPU_COHERENT 0x02; X2: 0x80, 0x40, vendor 2:0 | REF, WS; other bits reserved |
 //! | Compare-swap operands | high half first; alignment of short types not tabulated | 128-bit numbers, a short value in the low bits |
 //! | MSWAP | not among the operations with a compare-swap header (0D-12) | 4-byte header; the payload is the values, then the masks |
-//! | Compare-swap of several values, or of one of 32 bytes | the header has room for one of 16 | vendor operations E0 to E5 in the order of 0D to 12, 4-byte header; the payload is the values, then those they are compared with ([`AmoOp::with_payload`]) |
 //! | Payload of atomics | byte order not tabulated | as it lies in the memory of the initiator: both ends must have the same order, and the same `long double` |
 //! | Length of atomics | `request_length` not tabulated | the payload's; where there is none, that of the values. One packet: values that do not fit are refused with AMO_UNSUPPORTED_SIZE |
-//! | Answer to FETCHING_ATOMIC | RESPONSE_DATA, or RESPONSE_DATA_SMALL on the ACK | as to a READ: RESPONSE_DATA, with a PSN of the return direction, kept until it is acknowledged; `message_id` of the request as of a READ |
 //! | Request opcodes 10, 11 (SYNC) | REF only; the Linux RFC has another 10 | refused, with the 4-byte sync header |
 //! | NACK next_hdr | REF, NS3: NONE; X2 fills it | NONE |
 //! | NACK payload | WS: highest PSN received + 1; REF: new start PSN for 17 | both, by code |
 //! | NACK from a target without a context | silent | SPDCID 0, allowed for codes that such a target sends ([`NackCode::needs_context`]); REF sends it with 0F and 16 too, for a SYN that it refuses |
-//! | A packet for a context that the target gave up on | REF: INV_DPDCID, as for one it never had | CLOSING_IN_ERR with the number the context had, if the target remembers it; INV_DPDCID means that it never had one, from which the initiator concludes that the target restarted |
-//! | A packet that contradicts itself or an earlier packet | silent | UNEXP_EVENT, and the context ends at both ends: a retransmission would be the same packet |
 //! | ACK type | ACK, ACK_CC, ACK_CCX | ACK_CC with NSCC is sent; next_hdr NONE, or RESPONSE when the response is not the default one |
-//! | ACK_CCX, NACK_CCX | X2: 32 and 24 bytes; REF, WS: 40 and 32 | 40 and 32, state opaque; cc_type 2-13 refused; cc_type 14 of ours is [`DartState`], from and to endpoints that run Dart alone |
+//! | ACK_CCX, NACK_CCX | X2: 32 and 24 bytes; REF, WS: 40 and 32 | 40 and 32, state opaque; cc_type 2-13 refused; cc_type 14 is [`DartState`] |
 //! | cc_flags | X2 sets them | reserved, 0 |
 //! | rcvd_bytes | units of 256 bytes, rounded up, 24 bits that wrap | the same; a packet counts its UDP length + 40 (nominal_pktsize), that is the UDP payload + 48 |
 //! | Sign of clear, ACK and SACK offsets | WS shows SACK unsigned; SU, REF signed | signed; a positive clear_psn_offset is refused |
 //! | psn_offset | 12 bits | every value accepted |
 //! | Control packet, ISROD | NOOP and Negotiation; SU sets it in CLOSE_COMMAND | accepted in every kind, ignored outside NOOP and Negotiation |
 //! | Control packet, probe_opaque | Probe; reserved else | enforced |
-//! | Negotiation | 1.0.3: type-length-values (NS3: type 8 bits, length 8 bits in words), no numbers public | endpoints complete a handshake with one, type F0 ([`Handshake`]), before the first context; other values are skipped |
-//! | First contact | 0-RTT, or for secure contexts 1-RTT (NEW_START_PSN) | one round trip: a context is opened only to an endpoint that repeated a cookie, so that its address is proven; its start PSN is a keyed function of a secret that only the two share |
-//! | NEW_START_PSN | the initiator shifts its PSNs to the payload | the target does not know the initiator (any more): the initiator repeats the handshake and begins at the new start PSN; payload 0 |
 //! | Congestion-control state of requests (CCC) | REF: one 32-bit word; WS, X2: 8 + 24 | 8 + 24 |
 //! | First packet of a longer message without payload | silent | refused: it carries nothing, and a trimmed packet is recognised by its DSCP |
 //! | Trimmed packet | at least a 16-byte delivery header | [`parse_trimmed`] needs the 12 (16) bytes of the request header and reads what else is there |
 //! | CRC-32C trailer | REF, and its UDP branch: over IP addresses, UDP header with checksum 0 and final length, and UDP payload; most significant byte first | per endpoint, both ends configured alike; over the UDP payload only, most significant byte first. [`HeaderCrc`] computes REF's form, which no endpoint sends yet |
-//! | Congestion notification (DCQCN's CNP) | none in UET | an ACK (type 7, no congestion-control state) with M set; it acknowledges nothing new |
 //! | credit, credit_target | 24 bits (a control packet's payload: 32), units not tabulated; HT `UEC_PULL_QUANTUM` | units of 256 bytes, cumulative since the context opened, 24 bits that wrap, rounded up |
-//! | When a request is RUD_CC_REQ | silent | when congestion control uses credit; ccc_id 0. In a network whose switches run 1RC also packets that were sent before their flow had a rate: [`Speculation`], whose ccc_id has its highest bit set |
+//! | When a request is RUD_CC_REQ | silent | when congestion control uses credit; ccc_id 0. Also for speculative packets ([`Speculation`]) |
 //! | PSN of Credit and Credit Request | silent | the newest PSN sent; ignored |
-//! | In-band telemetry (HPCC) | none in UET | a private PDS type, 31, before a packet whose sender's congestion control wants it, and only there: [`Telemetry`]. The private numbers of this wire are the PDS types 24 to 31 and the vendors' congestion-control types 14 and 15 of ACK_CCX |
-//! | Rates that switches compute (s-PERC) | none in UET | a packet of its own with a private PDS type, 30, only between endpoints that run it: [`RatePacket`]. It names its sender as a request does, since the other end has no context for it; it has no CRC trailer, because switches write into it |
 //! | TSS | REF: the header, then the encrypted packet, then an integrity check value of 16 bytes | opaque behind the header, at least 20 bytes ([`Tss::MIN_SEALED`]) |
 //! | DSCP | operator's; REF: data 0, control 46 | parameters: data 0, control 46, trimmed 5 |
 //! | ECN | requests ECT; CE echoed as M | data ECT(0), CE as M |
@@ -134,16 +117,6 @@
 //! | CRC-32C over IP addresses, UDP header and payload where TSS is off | not public, REF | [`HeaderCrc`] computes and checks it; no port uses it yet. Over UDP from REF's UDP branch alone, unverified |
 //! | Payload of 1024, 2048, 4096 or 8192 bytes, the same at all endpoints | 3.4.1.11 | not done: a message is cut by what its path carries |
 //! | ACK of a CLOSE_COMMAND with EPSN flag (0x40) and four more bytes, in a secure domain | not public, REF | [`AckExt::ExpectedPsn`] is read and written, but no endpoint sends it. The flag is a reserved bit of ACK_CC and ACK_CCX. Layout unverified |
-//!
-//! # Fragments
-//!
-//! A packet that must be retransmitted can be longer than its path now carries. The sender then
-//! cuts its payload again. The first fragment keeps the PSN, the others get new PSNs, and each has
-//! a header that names the original ([`Fragment`]). The receiver takes an original or its
-//! fragments, never both, because the original may have arrived and only its acknowledgement been
-//! lost. Fragments are as short as the shortest path demands (544 or 1228 bytes), so none is cut
-//! twice. Atomics are not cut: they leave with DF clear, and IP fragments them (with IPv6 the
-//! sending host does, as far as it knows the path). All other packets leave with DF set.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,28 +1,9 @@
 //! Rate packets (s-PERC). An endpoint sends one along the path of a flow, each link on the path
-//! writes an entry into it, and the receiver sends it back. UE 1.0 has no such packet; the
-//! documentation of this crate gives its private number.
+//! writes an entry into it, and the receiver sends it back. UE has no such packet; `docs/wire.md`
+//! gives its layout.
 //!
-//! ```text
-//!   0      1      2             4                           8
-//!   +------+------+-------------+---------------------------+
-//!   | FS   | count| weight      | initiator                 |
-//!   +------+------+-------------+-------------+-------------+
-//!   | flow                      | path        | serial      |
-//!   +---------------------------+-------------+-------------+
-//!   | demand                    | epoch                     |
-//!   +-------------+-------------+---------------------------+
-//!   | epoch_weight| let_through | reserved, 0               |
-//!   +-------------+-------------+---------------------------+
-//!   count entries of 20, in the order of the path:
-//!   link 32 | bottleneck 32 | allocated 32 | weight 16 | sweep 16 | S'if 8, reserved, 0 | reserved, 0 24
-//! ```
-//!
-//! `F` is the PDS type 30 and `S` the stage ([`RateStage`]) in three bits. `S'` (bits 3 and 2) is
-//! the link's classification of the flow ([`RateState`]); `i` (bit 1) is set if other links must
-//! ignore this bottleneck rate; `f` (bit 0) is set if the link wrote the entry on this trip.
-//! Numbers have their most significant byte first, and rates are [`LinkRate`]s. Links write into
-//! packets on the path of the data ([`RateStage::Asks`], [`RateStage::Leaves`]) and do not change
-//! those on the way back.
+//! Links write into packets on the path of the data ([`RateStage::Asks`], [`RateStage::Leaves`]) and
+//! do not change those on the way back.
 
 use core::fmt;
 

@@ -1,20 +1,10 @@
 //! Telemetry headers. Switches write records into the header before a data packet, and the receiver
-//! returns the records before the acknowledgement. UE 1.0 has no such header; the documentation of
-//! this crate gives its private number.
+//! returns the records before the acknowledgement. UE has no such header; `docs/wire.md` gives its
+//! layout.
 //!
-//! ```text
-//!  0      1      2             4
-//!  +------+------+-------------+---------------------+------------+
-//!  | FK   | count| reserved, 0 | count records of 28 | the packet |
-//!  +------+------+-------------+---------------------+------------+
-//!  record, most significant byte first:
-//!  queue's name 32 | time 64, ns | bytes sent by its port 64 | queue length, bytes 32 | rate 32, kb/s
-//! ```
-//!
-//! `F` is the PDS type 31, `K` three bits of kind. An endpoint whose congestion control uses
-//! telemetry puts an empty header before each data packet, and each switch that runs the telemetry
-//! program adds its record. The header before an acknowledgement repeats the records of the packet
-//! that it acknowledges.
+//! An endpoint whose congestion control uses telemetry puts an empty header before each data packet,
+//! and each switch that runs the telemetry program adds its record. The header before an
+//! acknowledgement repeats the records of the packet that it acknowledges.
 
 use crate::error::ParseError;
 

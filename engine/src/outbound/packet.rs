@@ -1,16 +1,7 @@
 //! The headers of packets that carry operations.
 //!
-//! Three uses of standard headers are specific to this engine:
-//!
-//! - A send with DC carries the slot in which it waits for an answer in `buffer_offset`, which
-//!   sends do not use otherwise. The answer is response data without payload, in the order of the
-//!   return direction.
-//! - The receiver of a rendezvous ends it by a read that reaches the end of the message, an empty
-//!   one if need be. A read with IE (initiator error) set reports that the receiver could not read
-//!   the whole message.
-//! - Response data with a return code other than OK reports that an answer was cut off. It has no
-//!   payload, and `modified_length` contains the number of bytes from `message_offset` on that it
-//!   stands for.
+//! Some uses of standard headers are specific to this engine: the slot of a send with DC, the end of
+//! a rendezvous, an answer that was cut off. `docs/wire.md` describes them.
 
 use crate::atomics::atomic_size;
 use crate::config::Config;

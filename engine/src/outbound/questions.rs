@@ -2,15 +2,7 @@
 //! for data, a rendezvous that waits for reads, or a send that waits for a match. They wait as long
 //! as the peer knows them, so the engine asks the peer about each.
 //!
-//! The question is a NO_OP on the operation's own context. `resource_index` names the subject. The
-//! peer sends the default response if it knows the operation, and BAD_INDEX if it does not:
-//!
-//! | `resource_index` | about | `buffer_offset` | `match_bits` | known while |
-//! |---|---|---|---|---|
-//! | 0 | a sign of life | 0 | 0 | always |
-//! | 1 | a read, or a fetching atomic | the read's id | 0 | its data are not all acknowledged |
-//! | 2 | a send with DC | the message's id; from bit 16 on the slot | 0 | no receive has taken it, or the confirmation is not acknowledged |
-//! | 3 | a rendezvous | the message's id | the offered key | it is not read to its end |
+//! The question is a NO_OP on the operation's own context; `docs/wire.md` gives its fields.
 //!
 //! The peer has acknowledged the operation, and this endpoint acknowledges what ends it. So an
 //! honest peer knows every operation that still waits. A peer that does not know it has forgotten

@@ -214,6 +214,20 @@ mod tests {
         ends
     }
 
+    /// The numbers are the test vector of `docs/wire.md`, computed by an independent SipHash.
+    #[test]
+    fn start_psns_are_those_of_the_test_vector() {
+        let with_key = Association::new(0x9522_6b77_54b7_ca6d, 0x638a_d6aa_72d4_034b);
+        let without = Association::new(0x3132_3334_3536_3738, 0x0102_0304_0506_0708);
+        for (association, starts) in [
+            (with_key, [0x3c4a_e46e, 0xffda_4fa3, 0x9eac_2aaa]),
+            (without, [0xcb53_1cdc, 0x4f95_45cd, 0x2bdb_39c5]),
+        ] {
+            let of = |(by_asker, turn)| association.start(by_asker, 5, turn);
+            assert_eq!([(true, 0), (true, 1), (false, 0)].map(of), starts.map(Psn));
+        }
+    }
+
     fn opens(from: &mut Admissions, to: &mut Admissions, number: u16) -> bool {
         let start = from.start(PEER, (number, Psn(0))).expect("verified");
         let admission = to.check(PEER, number, start);

@@ -105,17 +105,8 @@ pub struct NsccState {
     pub ooo_count: u16,
 }
 
-/// Congestion-control state of Dart. The format is this project's own: cc_type 14 of an ACK_CCX.
-///
-/// | Offset | Bits | Field |
-/// |---|---|---|
-/// | 0 | 16 | service_time, as for NSCC |
-/// | 2 | 6+2 | 0, congestion |
-/// | 3 | 8 | 0 |
-/// | 4 | 16 | senders |
-/// | 6 | 16 | share |
-/// | 8 | 16 | ooo_count, as for NSCC |
-/// | 10 | 48 | 0 |
+/// Congestion-control state of Dart: cc_type 14 of an ACK_CCX. The format is this project's own;
+/// `docs/wire.md` gives its layout.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct DartState {
     /// Service time, see [`NsccState::service_time`].
