@@ -526,6 +526,26 @@ fn a_target_with_unacknowledged_data_does_not_close() {
 }
 
 #[test]
+fn a_close_command_of_suet_is_acknowledged() {
+    // SUET sets ISROD in it, and no AR.
+    let mut receiver = Receiver::new();
+    let close = Control {
+        kind: ControlKind::CloseCommand,
+        isrod: true,
+        retx: false,
+        ack_request: false,
+        probe_opaque: 0,
+        psn: Psn(START + 1),
+        spdcid: 40,
+        dest: Dest::Pdc(1),
+        payload: 0,
+    };
+    assert!(receiver.pdcs.rx_control(receiver.now, PEER, &close));
+    assert_eq!(cack(&receiver.acks()[0]), 1);
+    assert_eq!(receiver.pdcs.count(), 0);
+}
+
+#[test]
 fn an_ack_request_names_what_is_missing() {
     let mut receiver = Receiver::new();
     receiver.take_all([1], 100);

@@ -4,7 +4,9 @@ mod link;
 
 use link::{Faults, PEER, SlotState, Wire, World, fixed, nscc};
 use squall_reliability::base::{Psn, Span, Time};
-use squall_reliability::wire::{ControlKind, Dest, NackCode};
+use squall_reliability::wire::{
+    Ack, AckExt, AckRequest, ControlKind, Dest, Nack, NackCode, NextHeader,
+};
 use squall_reliability::{
     Arrival, ControlPacket, Event, NewPacket, PdcFailure, Pdcs, PeerKey, Refusal, RxVerdict,
     SendError,
@@ -229,6 +231,63 @@ fn the_initiator_closes_after_its_last_acknowledgement() {
     assert!(world.hosts[0].pdcs.count() == 0 && world.hosts[1].pdcs.count() == 0);
     assert_eq!(controls(&world, 0), [ControlKind::CloseCommand]);
     assert_eq!(world.hosts[0].pdcs.next_packet(now, id, &packet(0)), Err(SendError::Gone));
+}
+
+#[test]
+fn a_syn_that_its_target_refuses_without_a_context_ends_the_context() {
+    for code in [NackCode::PdcHdrMismatch, NackCode::PdcModeMismatch] {
+        let mut pdcs: Pdcs<u32> = Pdcs::new(fixed(1 << 20, 7));
+        let now = Time(5);
+        let id = pdcs.open(now, PEER).unwrap();
+        let syn = pdcs.next_packet(now, id, &packet(1)).unwrap();
+        let nack = Nack {
+            ce: false,
+            retx: false,
+            rudi: false,
+            code,
+            vendor_code: 0,
+            psn: syn.psn,
+            spdcid: 0,
+            dpdcid: syn.pds.spdcid,
+            payload: 0,
+            ccx: None,
+        };
+        assert!(pdcs.rx_nack(now, PEER, &nack), "{code}");
+        assert_eq!(pdcs.poll_event(), Some(Event::Lost { id, desc: 1 }));
+        let why = PdcFailure::Nacked(code);
+        assert_eq!(pdcs.poll_event(), Some(Event::Failed { id, peer: PEER, why, parting: false }));
+    }
+}
+
+#[test]
+fn an_acknowledgement_with_an_expected_psn_ends_a_context_that_closes() {
+    let mut pdcs: Pdcs<u32> = Pdcs::new(fixed(1 << 20, 7));
+    let now = Time(5);
+    let id = pdcs.open(now, PEER).unwrap();
+    let syn = pdcs.next_packet(now, id, &packet(1)).unwrap();
+    let ack = |n: u32, ext| Ack {
+        next: NextHeader::None,
+        ce: false,
+        retx: false,
+        probe: false,
+        request: AckRequest::None,
+        ack_psn_offset: 0,
+        cack_psn: syn.psn.plus(n),
+        spdcid: 9,
+        dpdcid: syn.pds.spdcid,
+        ext,
+    };
+    assert!(pdcs.rx_ack(now, PEER, &ack(0, AckExt::None), None));
+    assert_eq!(pdcs.poll_event(), Some(Event::Acked { id, desc: 1, count: 1 }));
+    pdcs.close(now, id);
+    let close = pdcs.poll_control(now).expect("the context closes").packet;
+    assert!(
+        matches!(close, ControlPacket::Control(it) if it.kind == ControlKind::CloseCommand),
+        "{close:?}"
+    );
+    assert!(pdcs.rx_ack(now, PEER, &ack(1, AckExt::ExpectedPsn(syn.psn.plus(2))), None));
+    let events: Vec<_> = core::iter::from_fn(|| pdcs.poll_event()).collect();
+    assert_eq!(events.last(), Some(&Event::Closed { id, peer: PEER, parting: false }));
 }
 
 #[test]
