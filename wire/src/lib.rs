@@ -76,7 +76,7 @@
 //! | NACK next_hdr | REF, NS3: NONE; X2 fills it | NONE |
 //! | NACK payload | WS: highest PSN received + 1; REF: new start PSN for 17 | both, by code |
 //! | NACK from a target without a context | silent | SPDCID 0, allowed for codes that such a target sends ([`NackCode::needs_context`]); REF sends it with 0F and 16 too, for a SYN that it refuses |
-//! | ACK type | ACK, ACK_CC, ACK_CCX | ACK_CC with NSCC is sent; next_hdr NONE, or RESPONSE when the response is not the default one |
+//! | ACK type | ACK, ACK_CC, ACK_CCX | ACK_CC with the state of NSCC, or of credit, is sent; next_hdr NONE, or RESPONSE when the response is not the default one |
 //! | ACK_CCX, NACK_CCX | X2: 32 and 24 bytes; REF, WS: 40 and 32 | 40 and 32, state opaque; cc_type 2-13 refused; cc_type 14 is [`DartState`] |
 //! | cc_flags | X2 sets them | reserved, 0 |
 //! | rcvd_bytes | units of 256 bytes, rounded up, 24 bits that wrap | the same; a packet counts its UDP length + 40 (nominal_pktsize), that is the UDP payload + 48 |
