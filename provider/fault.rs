@@ -100,6 +100,9 @@ faults! {
     TargetCopy = 20, REMOTEIO,
         "the target could not move the bytes to or from its memory: its device driver failed, or, on one host, the \
          memory was taken back. The target's log has the reason";
+    OtherEncryption = 21, ACCES,
+        "one of the two ends encrypts its packets, and the other one does not. Give both the same FI_SQUALL_TSS, and \
+         the same job key";
 }
 
 /// The name of a libfabric error that the table uses.
@@ -150,6 +153,7 @@ impl Fault {
             OpError::OtherInstance { .. } => Self::OtherInstance,
             OpError::OtherVersion { .. } => Self::OtherVersion,
             OpError::OtherKey => Self::OtherKey,
+            OpError::OtherEncryption { .. } => Self::OtherEncryption,
             OpError::NotListed => Self::NotListed,
             OpError::Closed => Self::Closed,
             OpError::Uncopied => Self::DeviceCopy,
@@ -196,6 +200,11 @@ pub(crate) fn describe(
                 "; the peer speaks wire version {theirs}, this endpoint {WIRE_VERSION}: upgrade squall on {older}"
             ));
         }
+        OpError::OtherEncryption { theirs } => text.push_str(if theirs {
+            "; the peer encrypts, this endpoint does not (FI_SQUALL_TSS=off, or no job key)"
+        } else {
+            "; this endpoint encrypts, the peer does not (FI_SQUALL_TSS=off, or no job key)"
+        }),
         _ => {}
     }
     if let Some(peer) = peer {

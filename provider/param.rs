@@ -21,7 +21,9 @@ use crate::host::host;
 use crate::logger::USER;
 use crate::provider;
 use kinds::Kind;
-pub(crate) use kinds::{Activation, PeerPolicy, PortKind, StatsFormat, StatsSpec};
+pub(crate) use kinds::{
+    Activation, EncryptionPolicy, PeerPolicy, PortKind, StatsFormat, StatsSpec,
+};
 
 /// A row of the table of parameters.
 pub(crate) struct Spec {
@@ -183,6 +185,10 @@ params! {
         "File with a secret of 16 to 256 bytes, readable by its owner alone: an endpoint then accepts \
          only peers that prove that they know it. An application's own auth_key comes before it. Default: any peer \
          that proves its address is accepted.";
+    tss: kinds::EncryptionPolicy = "TSS", "auto",
+        "Encryption of packets (Ultra Ethernet's transport security sublayer, AES-256-GCM): with a job key, see \
+         KEY_FILE (auto); never (off); or always, so that an endpoint without a job key is an error (required). Both \
+         ends must have the same. Shared memory is not encrypted.";
     peers: kinds::PeerPolicy = "PEERS", "any",
         "Peers that may talk to an endpoint: any peer that proves its address (any), or only the addresses in \
          its address vector (av).";

@@ -4,6 +4,7 @@ use core::fmt;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
+use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// The key of a job. Endpoints use it with HMAC-SHA-256 (RFC 2104) to prove to each other that they
 /// know it, without sending it.
@@ -50,10 +51,11 @@ impl JobKey {
         half
     }
 
-    /// Returns a secret of 256 bits that only endpoints with the key can derive from `fields`.
+    /// Returns the secret of two endpoints, which only endpoints with the key can derive from
+    /// `fields`, the values of their handshake.
     #[must_use]
-    pub fn derive_secret(&self, purpose: Purpose, fields: &[u64]) -> [u8; 32] {
-        self.mac(purpose, fields).finalize().into_bytes().into()
+    pub fn derive_secret(&self, fields: &[u64]) -> PairSecret {
+        PairSecret(self.mac(Purpose::PairSecret, fields).finalize().into_bytes().into())
     }
 
     /// Returns whether `proof` equals the result of [`Self::prove`]. The comparison takes constant
@@ -78,6 +80,32 @@ impl JobKey {
             mac.update(&field.to_be_bytes());
         }
         mac
+    }
+}
+
+/// The secret of two endpoints, of which each handshake has another. Dropping it overwrites it with
+/// zeros.
+#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
+pub struct PairSecret([u8; 32]);
+
+impl PairSecret {
+    /// Creates a secret from 32 bytes that are uniformly distributed.
+    #[must_use]
+    pub const fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// Returns the bytes, for the derivation of keys.
+    #[must_use]
+    pub const fn expose(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for PairSecret {
+    /// Prints no part of the secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PairSecret(..)")
     }
 }
 

@@ -29,7 +29,7 @@ mod train;
 pub use batch::{Batch, Datagram, PATH_SETS, TrafficClass, entropy_count};
 pub use counters::{CounterRow, Merge};
 pub use instance::Instance;
-pub use job_key::{JobKey, Proof, Purpose};
+pub use job_key::{JobKey, PairSecret, Proof, Purpose};
 pub use memory::{RegionId, Space, UserSlice};
 pub use psn::Psn;
 pub use rate::Rate;

@@ -179,6 +179,11 @@ pub enum OpError {
     },
     /// The two endpoints have different job keys (FI_EACCES).
     OtherKey,
+    /// One of the two endpoints encrypts its packets, and the other one does not (FI_EACCES).
+    OtherEncryption {
+        /// The peer encrypts its packets.
+        theirs: bool,
+    },
     /// The peer admits only peers in its address vector, and until the deadline this endpoint was
     /// not among them (FI_EACCES).
     NotListed,
@@ -199,6 +204,7 @@ impl OpError {
             self,
             Self::OtherVersion { .. }
                 | Self::OtherKey
+                | Self::OtherEncryption { .. }
                 | Self::NotListed
                 | Self::Remote(ReturnCode::BadJobId)
         )
@@ -219,6 +225,12 @@ impl fmt::Display for OpError {
             }
             Self::OtherVersion { theirs } => write!(f, "peer speaks wire version {theirs}"),
             Self::OtherKey => f.write_str("peer has another job key"),
+            Self::OtherEncryption { theirs: true } => {
+                f.write_str("peer encrypts its packets, this endpoint does not")
+            }
+            Self::OtherEncryption { theirs: false } => {
+                f.write_str("this endpoint encrypts its packets, the peer does not")
+            }
             Self::NotListed => f.write_str("peer does not have us in its address vector"),
             Self::Closed => f.write_str("peer closed the context"),
             Self::Uncopied => f.write_str("the memory could not be copied"),

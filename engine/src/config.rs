@@ -38,6 +38,9 @@ pub struct Config {
     /// The secret that the endpoints of the job prove to know in the handshake. Without a key, a
     /// peer only has to prove its address.
     pub key: Option<JobKey>,
+    /// The driver encrypts the packets, with the secrets that [`crate::Engine::poll_secret`]
+    /// returns. Peers must do the same. Needs a key.
+    pub encrypts: bool,
     /// Only peers that the user has named ([`crate::Engine::peer_at`],
     /// [`crate::Engine::name_peers`]) pass the handshake.
     pub named_only: bool,
@@ -83,6 +86,7 @@ impl Config {
             port: 4793,
             instance,
             key: None,
+            encrypts: false,
             named_only: false,
             job_id: 1,
             order: Order::NONE,

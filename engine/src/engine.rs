@@ -21,7 +21,7 @@ use crate::completion::{Completion, Notice, OpError, WaitLimit};
 use crate::config::Config;
 use crate::contexts::Contexts;
 use crate::counters::Counters;
-use crate::handshake::{Handshakes, SilentPeer, UnknownReply};
+use crate::handshake::{Handshakes, SecretEvent, SilentPeer, UnknownReply};
 use crate::inbox::{Inbox, SendRequest};
 use crate::liveness::Liveness;
 use crate::memory::Memory;
@@ -138,6 +138,12 @@ impl Engine {
         self.pdcs.config()
     }
 
+    /// Returns the JobID of this endpoint.
+    #[must_use]
+    pub const fn job_id(&self) -> u32 {
+        self.config.job_id
+    }
+
     /// Accepts an outbound operation; every operation that sends enters here. Its buffer must stay
     /// unchanged until the completion. The buffer of an injected operation may be reused when this
     /// returns.
@@ -238,6 +244,14 @@ impl Engine {
     #[inline]
     pub fn poll_notice(&mut self) -> Option<Notice> {
         self.report.pop_notice()
+    }
+
+    /// Returns the next change of the secrets that this endpoint shares with peers, if it encrypts
+    /// its packets ([`Config::encrypts`]). Call this after packets were received, before the next
+    /// ones are sent.
+    #[inline]
+    pub fn poll_secret(&mut self) -> Option<SecretEvent> {
+        self.handshakes.pop_secret()
     }
 
     /// Returns when [`Self::handle_timeout`] must be called. The time may be early, never late.

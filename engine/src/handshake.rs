@@ -10,6 +10,7 @@
 mod proofs;
 mod receive;
 mod recent_questions;
+mod secrets;
 
 use core::hash::Hasher;
 use core::net::{IpAddr, SocketAddr};
@@ -28,6 +29,7 @@ use proofs::Transcript;
 use recent_questions::RecentQuestions;
 
 pub(crate) use receive::{HandshakeContext, HandshakeOutcome};
+pub use secrets::{SecretEvent, SharedSecret};
 
 /// Wait for the answer to the first question. It doubles with each repetition.
 const FIRST_WAIT: Span = Span::millis(5);
@@ -151,6 +153,9 @@ struct PendingHandshake {
     told: bool,
     /// The peer answers that its user has not named this endpoint.
     unlisted: bool,
+    /// The peer is verified already, and may have forgotten this endpoint. If it does not answer,
+    /// its contexts decide how long to wait for it.
+    renews: bool,
 }
 
 /// State of all handshakes of an endpoint. The module's documentation describes the protocol.
@@ -166,6 +171,8 @@ pub(crate) struct Handshakes {
     repeats: RecentQuestions,
     /// Packets dropped because the queue was full, not yet counted.
     dropped: u64,
+    /// Changes of secrets that the driver has not seen.
+    secrets: VecDeque<SecretEvent>,
 }
 
 impl Handshakes {
@@ -180,6 +187,7 @@ impl Handshakes {
             out: VecDeque::new(),
             repeats: RecentQuestions::new(),
             dropped: 0,
+            secrets: VecDeque::new(),
         }
     }
 
@@ -195,7 +203,7 @@ impl Handshakes {
             expected: 0,
             cookie: 0,
             job_id: config.job_id,
-            capabilities: 0,
+            capabilities: if config.encrypts { Handshake::ENCRYPTS } else { 0 },
             proof: [0; 16],
         }
     }
@@ -242,6 +250,23 @@ impl Handshakes {
 
     /// Starts a handshake with a peer, unless one is waiting for its first answer.
     pub(crate) fn start(&mut self, now: Time, config: &Config, peer: PeerId, state: &PeerState) {
+        self.ask(now, config, (peer, state), false);
+    }
+
+    /// Repeats the handshake with a verified peer that is silent. If the peer has forgotten this
+    /// endpoint, it cannot say so, because it drops encrypted packets of senders that it does not
+    /// know.
+    pub(crate) fn renew(&mut self, now: Time, config: &Config, peer: PeerId, state: &PeerState) {
+        self.ask(now, config, (peer, state), true);
+    }
+
+    fn ask(
+        &mut self,
+        now: Time,
+        config: &Config,
+        (peer, state): (PeerId, &PeerState),
+        renews: bool,
+    ) {
         if self.asking.get(&peer).is_some_and(|asking| asking.cookie.is_none()) {
             return;
         }
@@ -255,6 +280,7 @@ impl Handshakes {
             reach: HandshakePaths::Near,
             told: false,
             unlisted: false,
+            renews,
         };
         self.due = Some(self.due.map_or(asking.next, |due| due.min(asking.next)));
         self.send_question(config, &asking, state);
@@ -387,12 +413,13 @@ impl Handshakes {
                 state.last_destination_error().is_some_and(|trouble| trouble.is_refusal());
             let deadline = if refused { deadline.min(REFUSED_DEADLINE) } else { deadline };
             if now.since(asking.since) >= deadline {
-                if asking.cookie.is_none() {
+                if asking.cookie.is_none() && !asking.renews {
                     let error =
                         if asking.unlisted { OpError::NotListed } else { OpError::Unreachable };
                     return Some(SilentPeer::ForGood(peer, error));
                 }
-                // The peer answered. The contexts themselves will show whether it accepts them.
+                // The peer answered, now or before. The contexts themselves will show whether it
+                // accepts them.
                 continue;
             }
             asking.wait = (asking.wait * 2).min(LONGEST_WAIT);
@@ -402,7 +429,8 @@ impl Handshakes {
             }
             self.send_question(config, &asking, state);
             let silent = now.since(asking.since);
-            let tell = silent >= LONG_SILENCE && asking.cookie.is_none() && !asking.told;
+            let first = asking.cookie.is_none() && !asking.renews;
+            let tell = silent >= LONG_SILENCE && first && !asking.told;
             asking.told |= tell;
             let unlisted = asking.unlisted;
             self.asking.insert(peer, asking);
@@ -425,8 +453,8 @@ impl Handshakes {
         self.allowance.try_take(now)
     }
 
-    /// Returns whether the version and the job of an unverified peer are right. Otherwise sends the
-    /// reason to the peer.
+    /// Returns whether the version, the job and the encryption of an unverified peer are right.
+    /// Otherwise sends the reason to the peer.
     fn check_compatibility(
         &mut self,
         config: &Config,
@@ -437,6 +465,8 @@ impl Handshakes {
             Reason::Version
         } else if packet.job_id != config.job_id {
             Reason::Job
+        } else if packet.capabilities != Self::own_handshake(config, Stage::Hello).capabilities {
+            Reason::Encryption
         } else {
             return true;
         };

@@ -1,4 +1,4 @@
-//! The mechanism by which fault injection, captures and checksums wrap a [`Port`].
+//! The mechanism by which fault injection, captures, checksums and encryption wrap a [`Port`].
 //!
 //! A layer sees the packets that pass in either direction. Everything else that a port can do (its
 //! address, its descriptors, its ICMP errors, ..) is the wrapped port's, and [`LayeredPort`] forwards it.
@@ -7,6 +7,8 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
+
+use squall_seal::KeyRing;
 
 use crate::base::{Time, Train};
 use crate::{Burst, Counters, NetError, Port, RecvReport, RxMeta, SendReport};
@@ -31,6 +33,11 @@ pub trait PortLayer {
 
     /// Returns when the layer itself will have a packet to hand out. The default is never.
     fn next_deadline(&self) -> Option<Time> {
+        None
+    }
+
+    /// Returns the secrets with which the layer encrypts, if it does.
+    fn keys(&mut self) -> Option<&mut KeyRing> {
         None
     }
 
@@ -66,6 +73,14 @@ impl<P: Port, L: PortLayer> Port for LayeredPort<P, L> {
 
     fn source_port(&self, path: u16) -> u16 {
         self.inner.source_port(path)
+    }
+
+    fn open_source_port(&mut self, path: u16) -> u16 {
+        self.inner.open_source_port(path)
+    }
+
+    fn keys(&mut self) -> Option<&mut KeyRing> {
+        self.layer.keys().or_else(|| self.inner.keys())
     }
 
     fn fds(&self, into: &mut Vec<RawFd>) {

@@ -6,7 +6,7 @@
 //! - [`UdpPort`] is the kernel's UDP, with GSO trains, GRO and one source port for each path.
 //! - [`XdpPort`] sends and receives whole Ethernet frames (AF_XDP), over a [`UdpPort`].
 //! - [`EmulatorPort`] attaches to an emulated network.
-//! - [`CrcPort`], [`FaultPort`] and [`PcapPort`] wrap another port ([`PortLayer`]).
+//! - [`CrcPort`], [`FaultPort`], [`PcapPort`] and [`SealPort`] wrap another port ([`PortLayer`]).
 //!
 //! A message port, [`MessagePort`], exchanges reliable, ordered records between processes of one host.
 //! [`ShmPort`] does so through shared memory.
@@ -32,6 +32,7 @@ mod mock;
 pub mod pcap;
 mod port;
 mod rtnetlink;
+mod seal;
 pub mod shm;
 pub mod udp;
 mod word_file;
@@ -53,6 +54,7 @@ pub use pcap::{Direction, PcapPort, PcapSpec};
 pub use port::{
     Counters, MAX_PIECES, NetError, Port, RecvReport, RxMeta, SendReport, UnreachableReason,
 };
+pub use seal::SealPort;
 pub use shm::{PayloadSource, ShmConfig, ShmPort};
 pub use squall_wire::base;
 pub use udp::{ArrivalSocket, UdpPort};

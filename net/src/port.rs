@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::ops::AddAssign;
 use std::os::fd::RawFd;
 
+use squall_seal::KeyRing;
+
 use crate::Burst;
 use crate::base::{Time, Train};
 
@@ -211,6 +213,23 @@ crate::base::counters! {
         rx_ce: sum "packets" as "rx_ce_marks",
         /// Received packets whose CRC was wrong or missing.
         crc_errors: sum "packets",
+        /// Packets encrypted and sent.
+        tx_sealed: sum "packets",
+        /// Packets dropped because no secret is shared with their destination, or because the
+        /// counter of the secret has reached its end.
+        tx_unsealable: sum "packets",
+        /// Received packets that were decrypted.
+        rx_opened: sum "packets",
+        /// Received packets dropped because their authentication tag was wrong.
+        rx_bad_tag: sum "packets",
+        /// Received packets dropped because they had arrived before, or came very late.
+        rx_replayed: sum "packets",
+        /// Received packets dropped because no secret is shared with their sender.
+        rx_unknown_sender: sum "packets",
+        /// Received packets dropped because they were not encrypted.
+        rx_clear: sum "packets",
+        /// Received encrypted packets dropped because a switch had trimmed them.
+        rx_sealed_trimmed: sum "packets",
         /// ICMP errors and local errors that were read.
         errors: sum "errors" as "icmp_errors",
         /// Injected faults: packets dropped.
@@ -268,6 +287,16 @@ pub trait Port {
     /// may be the port of the endpoint.
     fn source_port(&self, path: u16) -> u16;
 
+    /// Returns the UDP source port of the packets of a path, which stays the same from then on.
+    fn open_source_port(&mut self, path: u16) -> u16 {
+        self.source_port(path)
+    }
+
+    /// Returns the secrets with which the port encrypts packets, if it does.
+    fn keys(&mut self) -> Option<&mut KeyRing> {
+        None
+    }
+
     /// Appends the descriptors that become readable when there is something to receive, for
     /// `epoll`. The set does not change while the port is open.
     fn fds(&self, into: &mut Vec<RawFd>);
@@ -308,6 +337,12 @@ impl<P: Port + ?Sized> Port for Box<P> {
     }
     fn source_port(&self, path: u16) -> u16 {
         (**self).source_port(path)
+    }
+    fn open_source_port(&mut self, path: u16) -> u16 {
+        (**self).open_source_port(path)
+    }
+    fn keys(&mut self) -> Option<&mut KeyRing> {
+        (**self).keys()
     }
     fn fds(&self, into: &mut Vec<RawFd>) {
         (**self).fds(into);

@@ -8,8 +8,12 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
 use squall_base::{Span, Time, Train};
-use squall_engine::{DestinationError, Engine, Operation, PacketMarks, SubmitError, Submitted};
+use squall_engine::{
+    DestinationError, Engine, Operation, PacketMarks, SecretEvent, SharedSecret, SubmitError,
+    Submitted,
+};
 use squall_net::{Counters, NetError, Port, RxMeta, UdpPort, UnreachableReason};
+use squall_seal::{KeyRing, Pair, SourceId};
 
 use super::peer_cache::PeerCache;
 use crate::clock;
@@ -58,6 +62,27 @@ pub(crate) struct Poller {
     errors: Vec<NetError>,
     /// The time until which a thread sleeps that no other thread wakes for a timer.
     sleeps_until: Option<Time>,
+}
+
+/// Passes on the secrets that the engine shares with peers.
+fn update_keys(engine: &mut Engine, keys: &mut KeyRing) {
+    while let Some(event) = engine.poll_secret() {
+        match event {
+            SecretEvent::Shared(SharedSecret { peer, instance, secret, asked }) => {
+                let own = engine.shm().instance();
+                keys.install(&Pair {
+                    peer,
+                    secret,
+                    domain: engine.job_id(),
+                    own: SourceId::new(own, asked),
+                    theirs: SourceId::new(instance, !asked),
+                    confirmed: !asked,
+                });
+            }
+            SecretEvent::Confirmed(peer) => keys.confirm(peer),
+            SecretEvent::Ended(peer) => keys.remove(peer),
+        }
+    }
 }
 
 impl Poller {
@@ -206,6 +231,9 @@ impl Poller {
             engine.handle_train(at, &mut memory, meta.src, marks, train);
         };
         let report = port.recv(now, RX_BUDGET, &mut sink);
+        if let (true, Some(keys)) = (report.packets > 0, port.keys()) {
+            update_keys(engine, keys);
+        }
         if receive_buffer.record_poll(report.empty) {
             engine.handle_buffer_drained();
         }

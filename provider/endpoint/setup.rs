@@ -12,7 +12,7 @@ use squall_net::emulator::RECEIVE_BUFFER;
 use squall_net::emulator::frame::{JobRank, Welcome};
 use squall_net::{
     CRC_LEN, CrcPort, EmulatorPort, EmulatorSpec, FaultPort, FaultSpec, HostChoice, PcapPort,
-    PcapSpec, Port, PortConfig, UdpPort, XdpPort,
+    PcapSpec, Port, PortConfig, SealPort, UdpPort, XdpPort,
 };
 
 use crate::activation;
@@ -30,7 +30,7 @@ use crate::logger::USER;
 use crate::monitor::job_place;
 use crate::nic::Nic;
 use crate::order;
-use crate::param::{Params, PeerPolicy, PortKind, params};
+use crate::param::{EncryptionPolicy, Params, PeerPolicy, PortKind, params};
 use crate::secret;
 
 /// The UDP port assigned to Ultra Ethernet.
@@ -67,23 +67,42 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let params = &with_network_facts(params, &network);
     let v6 = local.is_ipv6();
     let packet = packet_size(params, nic, v6);
-    let trailer = if params.crc { CRC_LEN } else { 0 };
+    let encrypts = encrypts(params, key.is_some())?;
+    let trailer = match (encrypts, params.crc) {
+        (true, _) => squall_seal::OVERHEAD,
+        (false, true) => CRC_LEN,
+        (false, false) => 0,
+    };
     let max_packet = u32::try_from(packet - trailer).unwrap_or(u32::MAX);
     let (instance, seed) = (secret::instance()?, secret::seed()?);
     let pdc = transport_config(params, nic, max_packet, seed)?;
+    if encrypts && (pdc.acks.telemetry || pdc.uses_rates()) {
+        log::warn!(
+            target: USER,
+            "FI_SQUALL_CC={} does not go together with encryption: switches cannot write into encrypted packets; \
+             choose another one, or set FI_SQUALL_TSS=off",
+            params.cc
+        );
+        return Err(Errno::INVAL);
+    }
     let secret = secret::generator("an endpoint's secrets")?.seed();
     let messages = engine_config(params, max_packet, instance, secret);
     let keyed = key.is_some();
     let shm = settings.shared_memory.load(Ordering::Relaxed) && shared_memory::is_enabled(params);
     let order = order::of(settings.msg_order);
     let host = Some(local.ip());
-    let config_of = Config { port: local.port(), host, job_id, key, shm, order, ..messages };
+    let config_of =
+        Config { port: local.port(), host, job_id, key, encrypts, shm, order, ..messages };
     let scope = pdc.scope;
     let engine = Engine::new(config_of, pdc);
     log::info!(
         "endpoint {number} at {local} (instance {instance}, job {job_id}{}) on {}: packets of {packet} bytes, {} paths, cc {}, lb {}, loss {}, \
          scope {}",
-        if keyed { ", with a key" } else { "" },
+        match (keyed, encrypts) {
+            (_, true) => ", encrypted",
+            (true, false) => ", with a key",
+            (false, false) => "",
+        },
         nic.name,
         params.paths,
         params.cc,
@@ -94,9 +113,9 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let faults = fault_spec(params)?;
     let trims = params.trimming || faults.as_ref().is_some_and(|spec| spec.trim > 0.0);
     let dscp_trimmed = trims.then(|| u8::try_from(params.dscp_trimmed).unwrap_or(0));
-    let port = wrap_port(params, port, &config, number, (faults, dscp_trimmed))?;
+    let port = wrap_port(params, port, &config, number, (faults, dscp_trimmed, encrypts))?;
     let name = Name { addr: local, instance: Some(instance) };
-    let trailer = trailer as u32; // 4 at most
+    let trailer = trailer as u32; // 32 at most
     let named_only = params.peers == PeerPolicy::Named;
     let shm = if shm { ShmChannels::open(params, name) } else { ShmChannels::none() };
     // One rank prints it for the whole job; a process without a rank prints it for itself.
@@ -273,14 +292,33 @@ fn fault_spec(params: &Params) -> Result<Option<FaultSpec>> {
     Ok(Some(spec))
 }
 
-/// Puts fault injection, capture and checksum round the port, where asked for. The capture shows what the
-/// transport sees, faults and checksums included.
+/// Returns whether an endpoint encrypts its packets.
+///
+/// # Errors
+/// `FI_EACCES` if it must and has no job key, with a warning.
+fn encrypts(params: &Params, keyed: bool) -> Result<bool> {
+    match (params.tss, keyed) {
+        (EncryptionPolicy::Off, _) | (EncryptionPolicy::Keyed, false) => Ok(false),
+        (_, true) => Ok(true),
+        (EncryptionPolicy::Required, false) => {
+            log::warn!(
+                target: USER,
+                "FI_SQUALL_TSS=required: the endpoint has no job key to encrypt with; set FI_SQUALL_KEY_FILE, or the \
+                 application's auth_key"
+            );
+            Err(Errno::ACCES)
+        }
+    }
+}
+
+/// Puts fault injection, capture, and encryption or a checksum round the port, where asked for. The capture shows
+/// what the network sees, with faults, and with encrypted packets.
 fn wrap_port(
     params: &Params,
     mut port: Box<dyn Port + Send>,
     config: &PortConfig,
     number: u32,
-    (faults, dscp_trimmed): (Option<FaultSpec>, Option<u8>),
+    (faults, dscp_trimmed, encrypts): (Option<FaultSpec>, Option<u8>, bool),
 ) -> Result<Box<dyn Port + Send>> {
     if let Some(spec) = faults {
         log::warn!("FI_SQUALL_FAULT={}: this endpoint damages its own traffic", params.fault);
@@ -298,7 +336,12 @@ fn wrap_port(
         log::info!("capturing into {}", capture.path().display());
         port = Box::new(capture);
     }
-    if params.crc {
+    if encrypts {
+        if params.crc {
+            log::info!("FI_SQUALL_CRC=yes: encrypted packets have an authentication tag instead");
+        }
+        port = Box::new(SealPort::new(port, dscp_trimmed));
+    } else if params.crc {
         port = Box::new(CrcPort::new(port, dscp_trimmed));
     }
     Ok(port)

@@ -331,6 +331,30 @@ impl Kind for PeerPolicy {
     }
 }
 
+/// The endpoints that encrypt their packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EncryptionPolicy {
+    /// Those with a job key.
+    Keyed,
+    /// None.
+    Off,
+    /// All; one without a job key cannot be opened.
+    Required,
+}
+
+impl Kind for EncryptionPolicy {
+    type Value = Self;
+    const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Keyed),
+            "off" => Ok(Self::Off),
+            "required" => Ok(Self::Required),
+            _ => Err("auto, off or required".to_owned()),
+        }
+    }
+}
+
 /// The kind of port on the kernel's network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PortKind {

@@ -12,7 +12,7 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 use crate::kdf::DerivedKey;
 
 /// Bytes of the tag behind the encrypted part, the integrity check value.
-pub const ICV_LEN: usize = 16;
+pub const ICV_LEN: usize = crate::wire::Tss::ICV_LEN;
 
 /// A derived key, ready for use.
 pub struct Cipher {

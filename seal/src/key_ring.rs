@@ -91,6 +91,14 @@ impl KeyRing {
         }
     }
 
+    /// Notes that a peer has the latest secret that was installed for it.
+    pub fn confirm(&mut self, peer: SocketAddr) {
+        let index = self.by_address.get(&peer);
+        if let Some(latest) = index.and_then(|index| self.peers[*index].pairs.first_mut()) {
+            latest.confirmed = true;
+        }
+    }
+
     fn add_peer(&mut self, addr: SocketAddr) -> PeerIndex {
         let secrets = PeerSecrets { addr, pairs: Vec::with_capacity(1) };
         let index = match self.free.pop() {

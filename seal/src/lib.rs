@@ -6,7 +6,7 @@
 //! a packet is sealed after its path, which is its source port, has been chosen.
 //!
 //! - [`derive_key`] is the key derivation function of the specification.
-//! - [`PairSecret`] is the secret that two endpoints share. Each direction between them has keys of
+//! - [`base::PairSecret`] is the secret that two endpoints share. Each direction between them has keys of
 //!   its own, which change every 2^24 packets.
 //! - [`KeyRing`] holds the secrets that an endpoint shares with its peers. It seals packets, opens
 //!   them, and refuses packets that it has opened before.
@@ -35,7 +35,7 @@ pub use cipher::{Cipher, ICV_LEN};
 pub use kdf::{DerivedKey, KeyLabel, KeySource, derive_key};
 pub use key_ring::{KeyRing, OpenError, SealError};
 pub use outer::OuterHeader;
-pub use pair::{Pair, PairSecret, SourceId};
+pub use pair::{Pair, SourceId};
 pub use window::ReplayWindow;
 
 /// Bytes that sealing adds to a packet: the TSS header with a source identifier, and the tag.

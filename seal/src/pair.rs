@@ -1,11 +1,8 @@
 //! The secret that two endpoints share after a handshake, and the keys that follow from it.
 
-use core::fmt;
 use core::net::SocketAddr;
 
-use zeroize::{Zeroize, ZeroizeOnDrop};
-
-use crate::base::Instance;
+use crate::base::{Instance, PairSecret};
 use crate::cipher::{Cipher, ICV_LEN};
 use crate::kdf::{KeyLabel, KeySource, derive_key};
 use crate::outer::OuterHeader;
@@ -18,32 +15,6 @@ const INTERVAL_BITS: u32 = 24;
 /// Counters have 48 bits; the bits above them are the epoch, which is 0 between two of these
 /// endpoints.
 pub(crate) const COUNTER_END: u64 = 1 << 48;
-
-/// The secret of two endpoints, of which each handshake has another. Dropping it overwrites it with
-/// zeros.
-#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
-pub struct PairSecret([u8; 32]);
-
-impl PairSecret {
-    /// Creates a secret from 32 bytes that are uniformly distributed.
-    #[must_use]
-    pub const fn new(bytes: [u8; 32]) -> Self {
-        Self(bytes)
-    }
-
-    /// Returns the bytes, for a key log that the user has asked for.
-    #[must_use]
-    pub const fn expose(&self) -> &[u8; 32] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for PairSecret {
-    /// Prints no part of the secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PairSecret(..)")
-    }
-}
 
 /// The secure source identifier (SSI) of a sender in a pair. The highest bit is set for the endpoint
 /// that answered the handshake, so the two directions never share a key, even between equal
@@ -103,7 +74,7 @@ impl DirectionKeys {
 
     fn derive(&self, secret: &PairSecret, interval: u32) -> Cipher {
         let source = KeySource::Id(self.source.get());
-        Cipher::new(&derive_key(&secret.0, KeyLabel::Cluster, 0, interval, source))
+        Cipher::new(&derive_key(secret.expose(), KeyLabel::Cluster, 0, interval, source))
     }
 
     /// Returns the key of the packets to send, whose counters only rise.

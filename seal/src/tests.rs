@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::*;
-use crate::base::{Instance, JobKey, Purpose};
+use crate::base::{Instance, JobKey, PairSecret, Purpose};
 use crate::pair::PairState;
 use crate::wire::Tss;
 
@@ -74,7 +74,7 @@ fn the_secret_of_a_pair_is_derived_from_the_key_of_the_job() {
         input[1..].chunks(8).map(|field| u64::from_be_bytes(field.try_into().unwrap())).collect();
     assert_eq!(input[0], Purpose::PairSecret as u8);
     let key = JobKey::new(&hex(&known["job_key"]));
-    assert_eq!(key.derive_secret(Purpose::PairSecret, &fields), array(&known["sdk"]));
+    assert_eq!(key.derive_secret(&fields).expose(), &array(&known["sdk"]));
 }
 
 /// Returns the outer header of a packet over UDP.

@@ -18,7 +18,7 @@ use crate::view::{be16, be32, be64};
 
 /// Version of the packet formats of this crate and of the crates above it; both ends must have the
 /// same. `docs/wire.md` describes this version.
-pub const WIRE_VERSION: u8 = 4;
+pub const WIRE_VERSION: u8 = 5;
 
 /// Type of the value. No published table assigns numbers, so this project chose one from the
 /// vendors' range.
@@ -59,6 +59,8 @@ code_points! {
         /// The responder accepts only peers that its user has named, and the initiator is not among
         /// them yet.
         Unlisted = 6, "UNLISTED";
+        /// One of the two encrypts its packets, and the other one does not.
+        Encryption = 7, "ENCRYPTION";
     }
 }
 
@@ -88,13 +90,16 @@ pub struct Handshake {
     pub cookie: u64,
     /// JobID of the sender.
     pub job_id: u32,
-    /// Capabilities of the sender beyond those of the version, a bit each; none is defined yet.
+    /// Capabilities of the sender beyond those of the version, a bit each: [`Self::ENCRYPTS`].
     pub capabilities: u32,
     /// Proof that the sender knows the key of its job; 0 in a hello, and if the job has no key.
     pub proof: Proof,
 }
 
 impl Handshake {
+    /// Capability: the sender encrypts every packet but those of the handshake, and accepts no
+    /// others.
+    pub const ENCRYPTS: u32 = 1;
     /// Bytes of the value without the proof: its length in versions below 3 and in every refusal.
     const SHORT: usize = 40;
     /// Bytes of the value.
@@ -218,7 +223,8 @@ mod tests {
         let mut out = [0xee; MAX_HEADER];
         for stage in [Stage::Hello, Stage::Challenge, Stage::Confirm, Stage::Welcome, Stage::Refuse]
         {
-            for reason in [0, 1, 2, 3, 4, 5, 6].map(|code| Reason::from_u8(code).expect("a reason"))
+            for reason in
+                [0, 1, 2, 3, 4, 5, 6, 7].map(|code| Reason::from_u8(code).expect("a reason"))
             {
                 let mut intro = Handshake { stage, reason, ..HELLO };
                 let n = intro.emit(&mut out);
@@ -235,7 +241,7 @@ mod tests {
         assert_eq!(
             &out[16..n],
             [
-                0xf0, 14, 1, 4, 0x12, 0xb9, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14,
+                0xf0, 14, 1, 5, 0x12, 0xb9, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14,
                 0x21, 0x22, 0x23, 0x24, 0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38, 0x41, 0x42,
                 0x43, 0x44, 0x51, 0x52, 0x53, 0x54, 0x61, 0x61, 0x61, 0x61, 0x61, 0x61, 0x61, 0x61,
                 0x61, 0x61, 0x61, 0x61, 0x61, 0x61, 0x61, 0x61
@@ -257,7 +263,7 @@ mod tests {
             assert!(Handshake::read(bad).is_err(), "{bad:?}");
         }
         // Stage, port, reason (both bytes), instance.
-        for (range, byte) in [(2..3, 0), (2..3, 6), (4..6, 0), (6..7, 1), (7..8, 7), (16..20, 0)] {
+        for (range, byte) in [(2..3, 0), (2..3, 6), (4..6, 0), (6..7, 1), (7..8, 8), (16..20, 0)] {
             let mut bad = value.to_vec();
             bad[range].fill(byte);
             assert!(Handshake::read(&bad).is_err());

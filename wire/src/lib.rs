@@ -91,7 +91,7 @@
 //! | credit, credit_target | 24 bits (a control packet's payload: 32), units not tabulated; HT `UEC_PULL_QUANTUM` | units of 256 bytes, cumulative since the context opened, 24 bits that wrap, rounded up |
 //! | When a request is RUD_CC_REQ | silent | when congestion control uses credit; ccc_id 0. Also for speculative packets ([`Speculation`]) |
 //! | PSN of Credit and Credit Request | silent | the newest PSN sent; ignored |
-//! | TSS | REF: the header, then the encrypted packet, then an integrity check value of 16 bytes | opaque behind the header, at least 20 bytes ([`Tss::MIN_SEALED`]) |
+//! | TSS | REF: the header, then the encrypted packet, then an integrity check value of 16 bytes | opaque behind the header, at least 20 bytes ([`Tss::MIN_SEALED`]); the crate `seal/` encrypts |
 //! | DSCP | operator's; REF: data 0, control 46 | parameters: data 0, control 46, trimmed 5 |
 //! | ECN | requests ECT; CE echoed as M | data ECT(0), CE as M |
 //! | Vendor and extended opcodes, return codes, lists | ranges tabulated | parsed, payload lengths unchecked; the layers above refuse them |

@@ -99,6 +99,12 @@ impl Teardown<'_> {
             self.fail_peer(peer, if met { OpError::TimedOut } else { OpError::Unreachable });
             return;
         }
+        let Engine { config, handshakes, peers, .. } = &mut *self.engine;
+        let state = peers.get(peer);
+        if config.encrypts && state.is_verified() {
+            // A peer that has forgotten this endpoint drops its encrypted packets without an answer.
+            handshakes.renew(self.now, config, peer, state);
+        }
         let (limit, longest) = self.wait_limit(peer, waited);
         self.engine.pdcs.set_patience(self.now, id, longest);
         self.report_silence(peer, waited, limit);
@@ -231,6 +237,8 @@ impl Teardown<'_> {
 
     /// Handles a handshake in which another instance has answered at the peer's address.
     pub(super) fn handle_peer_restart(&mut self, peer: PeerId) {
+        let addr = self.engine.peers.get(peer).addr();
+        self.engine.handshakes.end_secrets(&self.engine.config, addr);
         self.engine.pdcs.peer_restarted(PeerKey(peer.0));
         self.engine.drain_events(self.now);
         self.fail_peer(peer, OpError::PeerRestarted);

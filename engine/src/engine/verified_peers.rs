@@ -60,6 +60,11 @@ impl Engine {
         let (peers, hosts) = self.peers.forget(now, &used);
         self.report.counters.peers_forgotten += peers.len() as u64;
         for peer in peers {
+            let addr = self.peers.get(peer).addr();
+            // A later instance at this address may use secrets that the driver keeps by address.
+            if self.peers.at(addr).next().is_none() {
+                self.handshakes.end_secrets(&self.config, addr);
+            }
             self.pdcs.forget_peer(PeerKey(peer.0));
             self.contexts.set_question_open(peer, false);
         }

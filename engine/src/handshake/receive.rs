@@ -57,8 +57,9 @@ impl HandshakeContext<'_> {
         let outside = self.peers.is_outside(self.config, peer);
         self.pdcs.admissions().set_outside(PeerKey(peer.0), outside);
         // A rate packet would overtake the confirmation and get no answer, although the links of
-        // the path had already counted it.
-        if !(asked && self.pdcs.config().uses_rates()) {
+        // the path had already counted it. An encrypted packet would overtake it, too, and be
+        // dropped, because the peer does not know its sender.
+        if !(asked && (self.pdcs.config().uses_rates() || self.config.encrypts)) {
             self.contexts.release_peer(self.now, peer, self.pdcs);
         }
         HandshakeOutcome::Verified(peer)
@@ -125,7 +126,10 @@ impl Handshakes {
         let Some(instance) = Instance::new(packet.instance) else {
             return HandshakeOutcome::Nothing;
         };
-        let alike = packet.version == WIRE_VERSION && packet.job_id == config.job_id;
+        let ours = Self::own_handshake(config, Stage::Challenge);
+        let alike = packet.version == WIRE_VERSION
+            && packet.job_id == config.job_id
+            && packet.capabilities == ours.capabilities;
         if !alike || !self.is_proven(now, from, packet) {
             cx.counters.rx_bad_handshakes += 1;
             // This endpoint has not sent the peer a challenge lately.
@@ -175,6 +179,7 @@ impl Handshakes {
             return HandshakeOutcome::Nothing;
         }
         cx.peers.get_mut(peer).record_handshake(now);
+        self.share_secret(config, (from, instance), &exchange, false);
         self.send_welcome(config, from, packet);
         HandshakeOutcome::Verified(peer)
     }
@@ -205,6 +210,9 @@ impl Handshakes {
                     Reason::Version => OpError::OtherVersion { theirs: packet.version },
                     Reason::Job => OpError::Remote(ReturnCode::BadJobId),
                     Reason::Key => OpError::OtherKey,
+                    Reason::Encryption => OpError::OtherEncryption {
+                        theirs: packet.capabilities & Handshake::ENCRYPTS != 0,
+                    },
                     Reason::None | Reason::Stale | Reason::Crowded | Reason::Unlisted => {
                         OpError::Closed
                     }
@@ -213,6 +221,12 @@ impl Handshakes {
             }
             Stage::Challenge if self.is_open(peer) => {
                 let config = cx.config;
+                let ours = Self::own_handshake(config, Stage::Hello);
+                if packet.capabilities != ours.capabilities {
+                    self.stop(peer);
+                    let theirs = packet.capabilities & Handshake::ENCRYPTS != 0;
+                    return HandshakeOutcome::Failed(peer, OpError::OtherEncryption { theirs });
+                }
                 let exchange = Transcript::new(config.instance, instance, packet);
                 if !exchange.is_proven(config.key.as_ref(), Purpose::Answer, packet) {
                     self.stop(peer);
@@ -231,13 +245,19 @@ impl Handshakes {
                     }
                 }
                 let state = cx.peers.get(peer);
+                let addr = state.addr();
                 self.send_confirmation(cx.now, config, (peer, state), packet.cookie);
-                cx.complete_handshake(peer, &exchange, true)
+                let outcome = cx.complete_handshake(peer, &exchange, true);
+                if outcome != HandshakeOutcome::Nothing {
+                    self.share_secret(config, (addr, instance), &exchange, true);
+                }
+                outcome
             }
             Stage::Welcome => {
                 self.stop(peer);
                 // Packets that overtook the confirmation may be sent again.
                 cx.peers.get_mut(peer).record_handshake(cx.now);
+                self.confirm_secret(cx.config, cx.peers.get(peer).addr());
                 cx.contexts.release_peer(cx.now, peer, cx.pdcs);
                 HandshakeOutcome::Nothing
             }

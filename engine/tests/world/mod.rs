@@ -1,13 +1,15 @@
 //! The environment of the tests: engines joined by a virtual network with faults, in virtual time.
 #![allow(dead_code, unreachable_pub)] // each test program uses its own part
 
+mod sealed;
 mod shm;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::net::SocketAddr;
 
-use squall_base::{Batch, RegionId, Rng, SecretRng, Span, Time, TrafficClass, Train, UserSlice};
+pub use sealed::Keys;
+use squall_base::{Batch, RegionId, Rng, SecretRng, Span, Time, TrafficClass, UserSlice};
 use squall_cc::{PathsConfig, SenderConfig};
 use squall_engine::{
     Access, Action, Buf, Completion, Config, DestinationError, Engine, KeyError, MatchSpace,
@@ -278,6 +280,8 @@ pub struct Host {
     /// The process is stopped, and packets to it wait in its socket.
     pub stopped: bool,
     socket: Vec<(SocketAddr, PacketMarks, Vec<u8>)>,
+    /// The secrets of a host that encrypts its packets.
+    pub keys: Option<Keys>,
 }
 
 /// A buffer of an operation that has not ended.
@@ -445,6 +449,7 @@ impl World {
                 dead: false,
                 stopped: false,
                 socket: vec![],
+                keys: None,
             })
             .collect();
         Self {
@@ -504,6 +509,7 @@ impl World {
                     "the packet's length is that of its parts"
                 );
                 let src = SocketAddr::new(self.hosts[n].addr.ip(), 40_000 + packet.path);
+                let Some(bytes) = self.hosts[n].seal(src, packet.dst, bytes) else { continue };
                 if let Some(tap) = &mut self.tap {
                     tap.push(Seen { src, dst: packet.dst, bytes: bytes.clone() });
                 }
@@ -574,7 +580,7 @@ impl World {
         while let Some(Reverse(f)) = self.flying.pop() {
             self.now = self.now.max(f.at);
             if let Some(host) = self.hosts.iter_mut().find(|h| h.addr == f.dst) {
-                host.engine.handle_packet(self.now, &mut host.memory, f.src, f.meta, &f.bytes);
+                host.receive(self.now, f.src, f.meta, (&f.bytes, f.bytes.len()));
             }
         }
     }
@@ -582,7 +588,7 @@ impl World {
     /// Delivers a packet at `dst` that no host sent.
     pub fn inject(&mut self, src: SocketAddr, dst: SocketAddr, marks: PacketMarks, bytes: &[u8]) {
         if let Some(host) = self.hosts.iter_mut().find(|h| h.addr == dst) {
-            host.engine.handle_packet(self.now, &mut host.memory, src, marks, bytes);
+            host.receive(self.now, src, marks, (bytes, bytes.len()));
         }
     }
 
@@ -624,8 +630,7 @@ impl World {
                     None => break,
                 }
             }
-            let train = Train::new(&bytes, segment);
-            host.engine.handle_train(self.now, &mut host.memory, f.src, f.meta, train);
+            host.receive(self.now, f.src, f.meta, (&bytes, segment));
         }
         self.show_held();
         for host in self.hosts.iter_mut().filter(|h| h.runs()) {
@@ -643,7 +648,7 @@ impl World {
         let mut waiting = std::mem::take(&mut host.socket);
         waiting.truncate(fits);
         for (src, meta, bytes) in waiting {
-            host.engine.handle_packet(self.now, &mut host.memory, src, meta, &bytes);
+            host.receive(self.now, src, meta, (&bytes, bytes.len()));
         }
     }
 
@@ -668,6 +673,7 @@ impl World {
         host.engine = engine(&mut self.rng, host.addr, adjust);
         host.dead = false;
         host.lent.clear();
+        host.keys = host.keys.take().map(|_| Keys::default());
         (std::mem::take(&mut host.memory), std::mem::take(&mut host.done))
     }
 

@@ -116,13 +116,6 @@ impl UdpPort {
         self.tx.gso_refused()
     }
 
-    /// Returns the source port of a path and opens the path's socket if necessary. The caller sends
-    /// from this port by other means (AF_XDP), and this port reads the ICMP errors that come back.
-    pub(crate) fn open_source_port(&mut self, path: u16) -> u16 {
-        self.unchecked |= self.prepare_socket(path) > 0;
-        self.source_port(path)
-    }
-
     /// Opens the socket of a path if necessary. Returns the index of the socket that the path sends
     /// from, 0 for the endpoint's.
     #[inline]
@@ -290,6 +283,13 @@ impl Port for UdpPort {
             Some(PathState::Open(path)) => path.port(),
             _ => self.local.port(),
         }
+    }
+
+    fn open_source_port(&mut self, path: u16) -> u16 {
+        // AF_XDP sends from this port by other means, and this port reads the ICMP errors that come
+        // back.
+        self.unchecked |= self.prepare_socket(path) > 0;
+        self.source_port(path)
     }
 
     fn fds(&self, into: &mut Vec<RawFd>) {

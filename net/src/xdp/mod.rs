@@ -435,6 +435,10 @@ impl Port for XdpPort {
         self.udp.source_port(path)
     }
 
+    fn open_source_port(&mut self, path: u16) -> u16 {
+        self.udp.open_source_port(path)
+    }
+
     fn fds(&self, into: &mut Vec<RawFd>) {
         self.udp.fds(into);
         into.extend(self.queues.iter().map(XdpQueue::fd));
