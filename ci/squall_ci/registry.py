@@ -100,7 +100,9 @@ SUITES = Group(
         Command("nccl", "1 min", "a network plugin of NCCL, built elsewhere", "provider"),
         Command("oneccl", "2 min", "oneCCL's collectives with every type", "provider"),
         Command("shmem", "3 min", "Sandia OpenSHMEM's tests, built elsewhere", "mpich provider"),
-        Command("matrix", "20 min", "`mpi` and `imb` on a clean network, with faults, with a dead path", "provider"),
+        Command(
+            "matrix", "20 min", "`mpi` and `imb` on a clean network, with faults, with a dead path, encrypted", "provider"
+        ),
         Command("live", "40 s", "MPI over an emulated leaf-spine with a slow and a dying link", "setup mpich provider"),
         Command(
             "run",

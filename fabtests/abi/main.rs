@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::RwLock;
@@ -33,6 +35,8 @@ struct Run {
     alone: bool,
     #[serde(default)]
     devices: bool,
+    #[serde(default)]
+    key: bool,
     #[serde(default = "own_directory")]
     directory: String,
     #[serde(default = "own_file")]
@@ -207,6 +211,16 @@ fn devices() -> Result<PathBuf, Failed> {
     Ok(directory)
 }
 
+/// Returns a file with a job key that only its owner may read.
+fn job_key() -> Result<PathBuf, Failed> {
+    fs::create_dir_all(folder("keys"))?;
+    let path = folder("keys").join(format!("{}.key", std::process::id()));
+    let mut options = fs::OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+    file.write_all(b"a key that is no secret\n")?;
+    Ok(path)
+}
+
 /// Runs a program, and looks at the statistics of its endpoints if a counter must have moved.
 fn execute(run: &Run, program: &Path, libfabric: Option<&Path>) -> Result<(), Failed> {
     let mut libraries: Vec<PathBuf> = libfabric.map(Path::to_owned).into_iter().collect();
@@ -219,6 +233,9 @@ fn execute(run: &Run, program: &Path, libfabric: Option<&Path>) -> Result<(), Fa
     command.env("FI_PROVIDER_PATH", provider(&run.directory, &run.file)?).envs(&run.env);
     if !libraries.is_empty() {
         command.env("LD_LIBRARY_PATH", env::join_paths(libraries)?);
+    }
+    if run.key {
+        command.env("FI_SQUALL_KEY_FILE", job_key()?);
     }
     let Some(counter) = &run.counter else { return finish(&mut command).map(drop) };
     let name = program.file_name().unwrap_or_default().to_string_lossy();

@@ -77,7 +77,10 @@ impl KeyRing {
             None => self.add_peer(pair.peer),
         };
         let pairs = &mut self.peers[index].pairs;
-        if let Some(known) = pairs.iter_mut().find(|known| known.secret == pair.secret) {
+        // An endpoint that is its own peer has both roles under one secret.
+        let is_same =
+            |known: &PairState| known.secret == pair.secret && known.theirs == pair.theirs;
+        if let Some(known) = pairs.iter_mut().find(|known| is_same(known)) {
             known.confirmed |= pair.confirmed;
             return;
         }

@@ -277,6 +277,19 @@ fn a_later_handshake_of_the_same_ends_replaces_the_secret_without_a_gap() {
     assert_eq!((a.peers(), b.peers()), (0, 1));
 }
 
+/// An endpoint may be its own peer. Then it begins and answers the same handshake.
+#[test]
+fn an_endpoint_talks_to_itself() {
+    let mut a = KeyRing::new();
+    let (asker, answerer) = pairs((1, 11), (1, 11), 5);
+    a.install(&asker);
+    a.install(&answerer);
+    for packet in [b"one", b"two"] {
+        let sealed = sealed(&mut a, &path(1, 1), packet).unwrap();
+        assert_eq!(opened(&mut a, &path(1, 1), &sealed).unwrap(), packet);
+    }
+}
+
 #[test]
 fn keys_change_with_the_interval_and_late_packets_of_the_former_still_open() {
     let (for_a, for_b) = pairs((1, 11), (2, 22), 5);
