@@ -134,6 +134,7 @@ BENCHMARKS = Group(
         Command("timeline", "10 s", "the system calls of both ends of a ping-pong on one axis", "root provider"),
         Command("rma", "4 min", "one-sided communication of Open MPI beside the same over TCP", "openmpi provider"),
         Command("threads", "2 min", "threads, automatic progress, more ranks than cores, beside tcp", "provider"),
+        Command("encryption", "3 min", "encrypted beside clear packets, the cipher alone, and tcp", "provider"),
         Command("monitor", "2 min", "the cost of the statistics page and of watching it", "provider", "perf"),
         Command("scale", "1 min", "start-up, 100 000 addresses, and the memory of an idle peer", "provider"),
         Command("packets", "2 min", "instructions of a message and of a further packet", "valgrind provider"),
