@@ -12,6 +12,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::sync::Arc;
 
 use squall_base::JobKey;
+use zeroize::Zeroizing;
 
 use crate::boundary;
 use crate::errno::{Errno, Result};
@@ -26,7 +27,7 @@ pub(crate) const LONGEST: usize = 256;
 /// An authorisation key as the application gave it; none when it is empty.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct AuthKey {
-    bytes: Arc<[u8]>,
+    bytes: Arc<Zeroizing<Vec<u8>>>,
     /// The size that the application gave, whether or not there are so many bytes.
     size: usize,
 }
@@ -41,7 +42,7 @@ impl AuthKey {
         // SAFETY: either nothing is read, or `key` is not NULL, since `size` would be larger, and there are so
         // many bytes by this function's contract.
         let bytes = unsafe { boundary::slice(key, if size > LONGEST { 0 } else { size }) };
-        Self { bytes: bytes.unwrap_or_default().into(), size }
+        Self { bytes: Arc::new(bytes.unwrap_or_default().to_vec().into()), size }
     }
 
     /// The bytes; empty when there is no key.
@@ -106,7 +107,7 @@ impl Job {
 }
 
 /// The secret in a file, without the end of its last line.
-fn from_file(path: &str) -> Result<Vec<u8>> {
+fn from_file(path: &str) -> Result<Zeroizing<Vec<u8>>> {
     let refuse = |errno: Errno, why: &str| {
         log::warn!(target: USER, "FI_SQUALL_KEY_FILE={path}: {why}");
         errno
@@ -128,7 +129,8 @@ fn from_file(path: &str) -> Result<Vec<u8>> {
             format!("its group or others may use the file (mode {mode:04o}); run chmod 600 {path}");
         return Err(refuse(Errno::ACCES, &why));
     }
-    let mut secret = Vec::new();
+    // With room for the whole file, so that no copy is left behind when the vector grows.
+    let mut secret = Zeroizing::new(Vec::with_capacity(LONGEST + 2));
     file.take(LONGEST as u64 + 2).read_to_end(&mut secret).map_err(unreadable)?;
     while secret.last().is_some_and(|last| matches!(last, b'\n' | b'\r')) {
         secret.pop();
