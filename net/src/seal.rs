@@ -1,5 +1,5 @@
-//! Encryption of packets ([`squall_seal`]). The packets of handshakes stay in the clear, because
-//! they yield the secrets, and carry proofs of their own.
+//! Encryption of packets ([`squall_seal`]). The packets of handshakes stay in the clear, because the
+//! secrets follow from them. They carry proofs that their sender has the job key.
 
 use std::net::SocketAddr;
 
@@ -16,19 +16,19 @@ pub type SealPort<P> = LayeredPort<P, SealLayer>;
 pub struct SealLayer {
     keys: KeyRing,
     local: SocketAddr,
-    /// DSCP of trimmed packets, if switches trim. They cut off the tag with the payload.
+    /// DSCP of trimmed packets, if switches trim. A switch that trims cuts off the tag, too.
     dscp_trimmed: Option<u8>,
     /// Copies of the packets that are sent. User memory must not be encrypted in place.
     sealed: Batch,
     /// Copies of the packets of a train, which are decrypted in place.
     opened: Vec<u8>,
-    /// Room of the key ring.
+    /// Memory in which the key ring keeps a copy of a packet while it tries secrets.
     scratch: Vec<u8>,
     counters: Counters,
 }
 
 impl<P: Port> SealPort<P> {
-    /// Wraps `inner`, whose address must be definite, because the tag of a packet covers it.
+    /// Wraps `inner`, which must be bound to a specific IP address, because the tag covers it.
     ///
     /// Packets that arrive with `dscp_trimmed` are dropped. Loss detection repairs their loss.
     ///
@@ -63,7 +63,7 @@ fn is_handshake(bytes: &[u8]) -> bool {
 }
 
 impl SealLayer {
-    /// Copies the datagrams of a burst from the beginning, encrypted, up to the first one that
+    /// Encrypts copies of the datagrams of a burst in order, and stops before the first one that
     /// cannot be encrypted. Returns the number of copies.
     fn seal_packets<P: Port>(&mut self, inner: &mut P, burst: Burst<'_>) -> usize {
         self.sealed.clear();
@@ -141,7 +141,8 @@ impl SealLayer {
                 last = opened.len();
                 continue;
             }
-            // The packets before this one go out as one train; so do those behind it.
+            // A packet that was not opened divides the train: those before it are handed out as one
+            // train, and those after it as another.
             if last > first {
                 let bytes = &opened[first + Tss::LEN_SSI..last - ICV_LEN];
                 sink(meta, Train::spaced(bytes, stride - OVERHEAD, stride));

@@ -7,12 +7,14 @@ use aes::Aes256;
 use cmac::{Cmac, KeyInit as _, Mac as _};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// The two ASCII characters that separate the keys of the two modes.
+/// The mode of a domain. Two ASCII characters for it are part of the input, so the modes derive
+/// different keys from one secret.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyLabel {
     /// Cluster mode: every endpoint of a domain holds the domain's secret.
     Cluster,
-    /// Server mode: only the server holds the domain's secret.
+    /// Server mode: only the server holds the domain's secret, and each client holds its own derived
+    /// key.
     Server,
 }
 
@@ -41,7 +43,7 @@ pub enum KeySource {
 pub struct DerivedKey {
     /// The key.
     pub key: [u8; 32],
-    /// The value that is added (XOR) to each nonce.
+    /// The value that is XORed into each nonce.
     pub iv_mask: [u8; 12],
 }
 
@@ -57,7 +59,7 @@ const OUTPUT_BITS: u16 = 352;
 
 /// Derives the key of a sender's packets from a domain's secret.
 ///
-/// `epoch` is the upper 16 bits of the packets' counter. `interval` is the number of the counter
+/// `epoch` is the number of 16 bits before the counter in the TSS header. `interval` is the number of the counter
 /// interval, which the specification calls the rekey value; every interval has another key.
 #[must_use]
 pub fn derive_key(

@@ -9,8 +9,8 @@ use crate::outer::OuterHeader;
 use crate::pair::{Pair, PairRefusal, PairState, SourceId};
 use crate::wire::Tss;
 
-/// Number of secrets that are kept of a peer. Two endpoints that begin a handshake at the same time
-/// share two, and packets under the secret of the handshake before may still arrive.
+/// Number of secrets that the ring keeps for each peer: up to two of handshakes that both ends began
+/// at the same time, and the one before, under which packets may still arrive.
 const SECRETS: usize = 3;
 
 /// The reason why a packet cannot be sealed.
@@ -18,7 +18,8 @@ const SECRETS: usize = 3;
 pub enum SealError {
     /// No secret is shared with the destination, or the destination is not known to have it yet.
     NoSecret,
-    /// The counter has reached its end. The endpoints need another handshake.
+    /// The counter has reached its end, after 2^48 packets. Another handshake does not help, because
+    /// new secrets start above all counters that were used; the endpoint must be opened anew.
     CounterEnd,
 }
 
@@ -50,12 +51,13 @@ type PeerIndex = usize;
 pub struct KeyRing {
     peers: Vec<PeerSecrets>,
     by_address: HashMap<SocketAddr, PeerIndex>,
-    /// Peers that send under an identifier. Identifiers of different peers at one IP address are
-    /// equal with a probability of 2^-31, so there is nearly always one.
+    /// The peers that use an IP address and a source identifier. Two peers at one address have the
+    /// same identifier with a probability of 2^-31, so there is nearly always one peer.
     by_source: HashMap<(IpAddr, SourceId), Vec<PeerIndex>>,
     /// Indices in `peers` that are free.
     free: Vec<PeerIndex>,
-    /// Destination of the last packet. Most packets have the destination of the one before.
+    /// Destination of the last sealed packet, and its peer. This saves a look-up, because most packets
+    /// have the destination of the packet before.
     last: Option<(SocketAddr, PeerIndex)>,
     /// Larger than every counter that a removed secret has used. Every new secret starts here, so a
     /// secret that is removed and installed again never repeats a counter.
@@ -77,7 +79,7 @@ impl KeyRing {
             None => self.add_peer(pair.peer),
         };
         let pairs = &mut self.peers[index].pairs;
-        // An endpoint that is its own peer has both roles under one secret.
+        // An endpoint that is its own peer is initiator and responder under one secret.
         let is_same =
             |known: &PairState| known.secret == pair.secret && known.theirs == pair.theirs;
         if let Some(known) = pairs.iter_mut().find(|known| is_same(known)) {
@@ -210,7 +212,8 @@ impl KeyRing {
         let matching = |index: &PeerIndex| {
             self.peers[*index].pairs.iter().filter(|pair| pair.theirs == sender).count()
         };
-        // A failed attempt destroys the bytes, so they are saved before any but the last.
+        // A failed attempt overwrites the bytes, so they are copied if there is more than one secret
+        // to try.
         let mut candidates: usize = found.iter().map(matching).sum();
         let mut error = OpenError::BadTag;
         if candidates > 1 {

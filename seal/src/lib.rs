@@ -2,8 +2,13 @@
 //! Ethernet, over UDP, with AES-256-GCM.
 //!
 //! A sealed packet is a TSS header ([`crate::wire::Tss`]), the encrypted delivery packet, and a tag
-//! of 16 bytes (ICV). The tag also covers the IP addresses and the UDP header ([`OuterHeader`]), so
-//! a packet is sealed after its path, which is its source port, has been chosen.
+//! of 16 bytes (ICV). The tag authenticates both IP addresses, the UDP header with checksum 0
+//! ([`OuterHeader`]), the TSS header and the encrypted packet. So the sender seals a packet only
+//! after it has chosen the UDP source port, which selects the path.
+//!
+//! The two ends of a handshake are its initiator and its responder. Each endpoint has an instance
+//! number, 32 random bits drawn when it is opened. The job key is the secret of all endpoints of a
+//! job.
 //!
 //! - [`derive_key`] is the key derivation function of the specification.
 //! - [`base::PairSecret`] is the secret that two endpoints share. Each direction between them has keys of
@@ -11,8 +16,9 @@
 //! - [`KeyRing`] holds the secrets that an endpoint shares with its peers. It seals packets, opens
 //!   them, and refuses packets that it has opened before.
 //!
-//! Nonces never repeat. A nonce consists of the sender's source identifier and a counter of 48 bits,
-//! which every sealed packet advances, retransmissions included. A key ring never sets a counter
+//! No nonce repeats under one key. A nonce is the source identifier of the sender (SSI, 32 bits), the
+//! epoch (16 bits, 0) and a counter of 48 bits, XORed with a mask that belongs to the key. Every
+//! sealed packet advances the counter, retransmissions included. A key ring never sets a counter
 //! back, not even when an endpoint forgets a peer and meets it again. A process that restarts draws
 //! another instance number, and so has other secrets.
 //!

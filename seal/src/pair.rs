@@ -9,11 +9,12 @@ use crate::outer::OuterHeader;
 use crate::window::ReplayWindow;
 use crate::wire::Tss;
 
-/// Binary logarithm of the number of packets that a key encrypts. With 2^24 packets of 8.9 KB an
-/// attacker's advantage against AES-GCM stays below 2^-62 (RFC 9001 appendix B accepts 2^-57).
+/// Binary logarithm of the number of packets that a key encrypts. 2^24 packets of 8.9 KB are s =
+/// 2^33.1 blocks, for which an attacker's advantage against AES-GCM is at most s^2 / 2^127 = 2^-60.8
+/// (RFC 9001 appendix B.1, which accepts 2^-57).
 const INTERVAL_BITS: u32 = 24;
-/// Counters have 48 bits; the bits above them are the epoch, which is 0 between two of these
-/// endpoints.
+/// The end of the counters, which have 48 bits. Before them the TSS header has 16 bits of epoch, which
+/// is 0 between two of these endpoints.
 pub(crate) const COUNTER_END: u64 = 1 << 48;
 
 /// The secure source identifier (SSI) of a sender in a pair. The highest bit is set for the endpoint
@@ -48,14 +49,14 @@ pub struct Pair {
     pub peer: SocketAddr,
     /// Secret of the pair.
     pub secret: PairSecret,
-    /// Secure domain (SDI) of the packets: the JobID.
+    /// Secure domain (SDI) of the packets: the JobID, 24 bits that all endpoints of a job have.
     pub domain: u32,
     /// Identifier of this endpoint.
     pub own: SourceId,
     /// Identifier of the peer.
     pub theirs: SourceId,
-    /// The peer has this secret already: it has proven so. Otherwise nothing is sealed with it until
-    /// a packet of the peer arrives that is.
+    /// The peer has proven that it has the secret. Otherwise this endpoint does not seal with the
+    /// secret until it receives a packet that the peer has sealed with it.
     pub confirmed: bool,
 }
 
@@ -77,7 +78,8 @@ impl DirectionKeys {
         Cipher::new(&derive_key(secret.expose(), KeyLabel::Cluster, 0, interval, source))
     }
 
-    /// Returns the key of the packets to send, whose counters only rise.
+    /// Returns the key for the counter of a packet to send. The counters of calls must rise, because
+    /// former keys for sending are not kept.
     fn for_sending(&mut self, secret: &PairSecret, counter: u64) -> &Cipher {
         let interval = interval(counter);
         if self.latest.as_ref().is_none_or(|(latest, _)| *latest != interval) {
@@ -108,7 +110,8 @@ impl DirectionKeys {
         if !key.open(nonce, authenticated, packet, icv) {
             return false;
         }
-        // The window is narrower than an interval, so no older interval than the former is needed.
+        // The replay window is smaller than an interval, so the keys of the present interval and the
+        // one before are enough.
         if self.latest.as_ref().is_none_or(|(latest, _)| *latest < interval) {
             self.former = self.latest.replace((interval, key));
         } else {
@@ -186,14 +189,14 @@ impl PairState {
         true
     }
 
-    /// Opens a packet with the header `header` in place and returns the length of what it contains.
+    /// Decrypts a packet in place. `header` is its TSS header, parsed.
     pub(crate) fn open(
         &mut self,
         outer: &OuterHeader,
         header: &Tss,
         datagram: &mut [u8],
     ) -> Result<(), PairRefusal> {
-        // The epoch is 0; a larger counter cannot have a right tag.
+        // Keys are those of epoch 0, so the tag of a packet with another epoch cannot be valid.
         if header.sdi != self.domain || header.key || header.tsc >= COUNTER_END {
             return Err(PairRefusal::Tag);
         }

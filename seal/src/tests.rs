@@ -211,7 +211,7 @@ fn the_asker_seals_once_the_answerer_has_proven_that_it_has_the_secret() {
     assert_eq!(opened(&mut a, &path(2, 1), &hello).unwrap(), b"hello");
     let back = sealed(&mut a, &path(1, 2), b"back").unwrap();
     assert_eq!(opened(&mut b, &path(1, 2), &back).unwrap(), b"back");
-    // A second time: the same bytes, or the same packet returned to its sender.
+    // A packet that is replayed, or reflected to its sender, is refused.
     assert_eq!(opened(&mut b, &path(1, 2), &back), Err(OpenError::Replayed));
     assert_eq!(opened(&mut a, &path(2, 1), &back), Err(OpenError::UnknownSender));
 }
@@ -233,7 +233,7 @@ fn every_changed_bit_and_every_cut_is_refused() {
     }
     let elsewhere = OuterHeader { source: SocketAddr::new(addr(2).ip(), 50_001), ..path(2, 1) };
     assert_eq!(opened(&mut a, &elsewhere, &packet), Err(OpenError::BadTag));
-    // None of these has used up the counter, or the secret.
+    // Refused packets neither mark a counter as arrived nor change a secret.
     assert_eq!(opened(&mut a, &path(2, 1), &packet).unwrap(), b"some bytes");
     assert_eq!(opened(&mut a, &path(2, 1), b"\x10clear"), Err(OpenError::Clear));
 }
@@ -368,7 +368,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Handshake { peer, secret, asked } => {
-                    // The secret of a peer is its own; a repeated handshake has the same one.
+                    // Each peer has its own secrets, and a repeated handshake yields the same one.
                     let secret = peer * 16 + secret * 2 + u8::from(asked);
                     let (asker, answerer) = if asked {
                         pairs((1, 11), (peer, 20 + u32::from(peer)), secret)

@@ -2,12 +2,12 @@
 
 use core::fmt;
 
-/// Number of counters in the window, a power of two. A packet that arrives later than this many
-/// later ones of its sender is dropped. The reliability layer lets at most 512 packets be
-/// outstanding on each context, and a pair of endpoints uses a few contexts.
+/// Number of counters in the window, a power of two. The receiver drops a packet whose counter is
+/// this much or more below the highest one that has arrived. That covers 16 packet delivery contexts
+/// with 512 outstanding packets each.
 const WIDTH: u64 = 8192;
 
-/// The last counters of a sender, which recognises replayed packets.
+/// The record of the recent counters of a sender that have arrived. It recognises replayed packets.
 #[derive(Clone)]
 pub struct ReplayWindow {
     /// Largest counter so far, plus one; 0 before the first packet.
@@ -57,7 +57,7 @@ impl fmt::Debug for ReplayWindow {
 }
 
 const fn word(counter: u64) -> usize {
-    // The remainder is below 8192.
+    // The index of a word is below 128.
     (counter % WIDTH / 64) as usize
 }
 

@@ -14,7 +14,7 @@ pub struct SharedSecret {
     pub peer: SocketAddr,
     /// Instance of the peer.
     pub instance: Instance,
-    /// Secret that only the two endpoints, and others with the key of the job, can derive.
+    /// Secret that only holders of the job's key can derive.
     pub secret: PairSecret,
     /// This endpoint began the handshake. The peer has the secret only after
     /// [`SecretEvent::Confirmed`].
@@ -33,7 +33,7 @@ pub enum SecretEvent {
 }
 
 impl Handshakes {
-    /// Derives the secret of a handshake with a peer, if the driver encrypts.
+    /// Derives the secret of a handshake with a peer. Does nothing if the driver does not encrypt.
     pub(super) fn share_secret(
         &mut self,
         config: &Config,
