@@ -23,7 +23,7 @@ use crate::completion::OpError;
 use crate::config::Config;
 use crate::liveness::{LONG_SILENCE, REFUSED_DEADLINE};
 use crate::operation::PeerId;
-use crate::peers::{PeerState, Peers};
+use crate::peers::{Confirmation, PeerState, Peers};
 use crate::wire::{Handshake, Reason, Stage, WIRE_VERSION};
 use proofs::Transcript;
 use recent_questions::RecentQuestions;
@@ -49,6 +49,10 @@ const LIFETIME: Span = Span::secs(1);
 
 /// Generator of cookies. The receiver of an answer proves its address by returning the cookie,
 /// without state at the sender.
+///
+/// A cookie depends on the last confirmation of the same peer that was accepted. The next one that is
+/// accepted invalidates it. Otherwise whoever has recorded the packets of a handshake could repeat
+/// its confirmation after a later handshake, and then the packets that followed it.
 #[derive(Debug)]
 struct Cookies {
     keys: [u64; 2],
@@ -59,7 +63,16 @@ impl Cookies {
     /// period (69 s) and at most two.
     const AGE_BITS: u32 = 36;
 
-    fn compute(&self, age: u64, asker: SocketAddr, packet: &Handshake) -> u64 {
+    /// Longest time for which a cookie is valid.
+    const LIFETIME: Span = Span(2 << Self::AGE_BITS);
+
+    fn compute(
+        &self,
+        age: u64,
+        asker: SocketAddr,
+        packet: &Handshake,
+        last: Option<Confirmation>,
+    ) -> u64 {
         let mut hasher = SipHasher24::new_with_keys(self.keys[0], self.keys[1]);
         hasher.write_u64(age);
         match asker.ip() {
@@ -69,18 +82,32 @@ impl Cookies {
         hasher.write_u16(asker.port());
         hasher.write_u32(packet.instance);
         hasher.write_u64(packet.nonce);
+        // The cookie is a keyed hash of the nonce, so it stands for both.
+        hasher.write_u64(last.map_or(0, |last| last.cookie));
         hasher.finish()
     }
 
-    fn issue(&self, now: Time, asker: SocketAddr, packet: &Handshake) -> u64 {
-        self.compute(now.0 >> Self::AGE_BITS, asker, packet)
+    fn issue(
+        &self,
+        now: Time,
+        asker: SocketAddr,
+        packet: &Handshake,
+        last: Option<Confirmation>,
+    ) -> u64 {
+        self.compute(now.0 >> Self::AGE_BITS, asker, packet, last)
     }
 
-    fn is_valid(&self, now: Time, asker: SocketAddr, packet: &Handshake) -> bool {
+    fn is_valid(
+        &self,
+        now: Time,
+        asker: SocketAddr,
+        packet: &Handshake,
+        last: Option<Confirmation>,
+    ) -> bool {
         let age = now.0 >> Self::AGE_BITS;
         [age, age.wrapping_sub(1)]
             .iter()
-            .any(|age| self.compute(*age, asker, packet) == packet.cookie)
+            .any(|age| self.compute(*age, asker, packet, last) == packet.cookie)
     }
 }
 
@@ -491,10 +518,12 @@ impl Handshakes {
         &mut self,
         now: Time,
         config: &Config,
-        asker: SocketAddr,
+        (peers, asker): (&Peers, SocketAddr),
         packet: &Handshake,
     ) {
-        let cookie = self.cookies.issue(now, asker, packet);
+        let last = Instance::new(packet.instance)
+            .and_then(|instance| peers.last_confirmation(asker, instance));
+        let cookie = self.cookies.issue(now, asker, packet, last);
         let us = Self::own_handshake(config, Stage::Challenge);
         let (nonce, expected) = (packet.nonce, packet.instance);
         let mut answer = Handshake { nonce, cookie, expected, ..us };
@@ -505,10 +534,25 @@ impl Handshakes {
         self.send_answer(asker, answer);
     }
 
+    /// Returns whether a confirmation is the last one that was accepted. Its sender repeats it until
+    /// the welcome arrives.
+    fn is_repeated(now: Time, packet: &Handshake, last: Option<Confirmation>) -> bool {
+        last.is_some_and(|last| {
+            (packet.nonce, packet.cookie) == (last.nonce, last.cookie)
+                && now.since(last.at) < Cookies::LIFETIME
+        })
+    }
+
     /// Returns whether the sender of a confirmation has received the challenge at the address that
-    /// it claims.
-    fn is_proven(&self, now: Time, asker: SocketAddr, packet: &Handshake) -> bool {
-        self.cookies.is_valid(now, asker, packet)
+    /// it claims, after the confirmation `last`.
+    fn is_proven(
+        &self,
+        now: Time,
+        asker: SocketAddr,
+        packet: &Handshake,
+        last: Option<Confirmation>,
+    ) -> bool {
+        self.cookies.is_valid(now, asker, packet, last)
     }
 
     /// Notifies an endpoint that it is verified.
@@ -537,23 +581,28 @@ mod tests {
         let (part, config) = handshakes(1);
         let hello = Handshake { nonce: 9, ..Handshakes::own_handshake(&config, Stage::Hello) };
         let now = Time(1 << 40);
-        let cookie = part.cookies.issue(now, ASKER, &hello);
+        let cookie = part.cookies.issue(now, ASKER, &hello, None);
         let confirm = Handshake { cookie, ..hello };
-        assert!(part.is_proven(now, ASKER, &confirm));
-        assert!(part.is_proven(now + Span::secs(68), ASKER, &confirm));
-        assert!(!part.is_proven(now + Span::secs(140), ASKER, &confirm));
+        assert!(part.is_proven(now, ASKER, &confirm, None));
+        assert!(part.is_proven(now + Span::secs(68), ASKER, &confirm, None));
+        assert!(!part.is_proven(now + Span::secs(140), ASKER, &confirm, None));
+        let accepted = Some(Confirmation { nonce: hello.nonce, cookie, at: now });
+        assert!(Handshakes::is_repeated(now, &confirm, accepted));
+        assert!(!Handshakes::is_repeated(now + Span::secs(140), &confirm, accepted));
+        assert!(!Handshakes::is_repeated(now, &hello, accepted));
+        assert!(!part.is_proven(now, ASKER, &confirm, accepted));
         let mut other = ASKER;
         other.set_port(5001);
-        assert!(!part.is_proven(now, other, &confirm));
+        assert!(!part.is_proven(now, other, &confirm, None));
         let elsewhere = SocketAddr::from(([10, 0, 0, 3], 5000));
-        assert!(!part.is_proven(now, elsewhere, &confirm));
+        assert!(!part.is_proven(now, elsewhere, &confirm, None));
         for bad in [
             Handshake { nonce: 8, ..confirm },
             Handshake { instance: 77, ..confirm },
             Handshake { cookie: cookie ^ 1, ..confirm },
             Handshake { cookie: 0, ..confirm },
         ] {
-            assert!(!part.is_proven(now, ASKER, &bad));
+            assert!(!part.is_proven(now, ASKER, &bad, None));
         }
     }
 

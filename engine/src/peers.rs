@@ -46,6 +46,8 @@ pub struct PeerState {
     next_silence_report: Time,
     /// Time of the last completed handshake.
     last_handshake: Time,
+    /// The last confirmation of the peer that was accepted.
+    confirmation: Option<Confirmation>,
     /// The peer's process is known to have died, although no operation waited for it.
     died: bool,
     /// The time at which the peer last closed a channel in the way of an endpoint that closes.
@@ -57,6 +59,15 @@ pub struct PeerState {
 
 /// The time for which packets of a peer that has closed its endpoint may still arrive.
 const STRAGGLERS: Span = Span::secs(1);
+
+/// A confirmation that was accepted. Each handshake that the peer begins has other values.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Confirmation {
+    pub(crate) nonce: u64,
+    pub(crate) cookie: u64,
+    /// Time at which the confirmation was accepted.
+    pub(crate) at: Time,
+}
 
 /// The way in which a peer became known, which decides whether it may be forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -164,6 +175,11 @@ impl PeerState {
     /// Records that a handshake was completed.
     pub(crate) fn record_handshake(&mut self, now: Time) {
         self.last_handshake = now;
+    }
+
+    /// Records that a confirmation of the peer was accepted.
+    pub(crate) fn record_confirmation(&mut self, confirmation: Confirmation) {
+        self.confirmation = Some(confirmation);
     }
 
     /// Returns when a handshake was last completed.
@@ -408,6 +424,17 @@ impl Peers {
         self.at(addr).find(named).or_else(|| self.at(addr).find(nobody))
     }
 
+    /// Returns the last confirmation that was accepted of the peer for which a handshake of this
+    /// instance would be recorded.
+    pub(crate) fn last_confirmation(
+        &self,
+        addr: SocketAddr,
+        instance: Instance,
+    ) -> Option<Confirmation> {
+        let peer = self.find_instance(addr, instance).or_else(|| self.find_without_instance(addr));
+        peer.and_then(|peer| self.get(peer).confirmation)
+    }
+
     /// Returns the peer at `addr` for which the user named no instance.
     pub(crate) fn find_without_instance(&self, addr: SocketAddr) -> Option<PeerId> {
         self.at(addr).find(|peer| self.get(*peer).expected.is_none())
@@ -570,6 +597,7 @@ impl Peers {
             died: false,
             closed_at: None,
             last_handshake: Time::ZERO,
+            confirmation: None,
             sibling,
             origin,
         };

@@ -185,3 +185,42 @@ fn a_stopped_peer_is_waited_for() {
     assert!(w.run(Span::secs(5), |w| end(w, 1, 1006).is_some()));
     assert_eq!(end(&w, 1, 1006), Some(Ok(())));
 }
+
+/// Repeats the handshake by which a host began to talk to another one.
+fn renew(w: &mut World, tag: u64) {
+    w.faults.drop = 1.0;
+    exchange(w, 0, 1, tag);
+    w.run(Span::millis(1500), |_| false);
+    w.faults.drop = 0.0;
+    assert!(w.run(Span::secs(5), |w| end(w, 1, 1000 + tag).is_some()));
+    assert_eq!(end(w, 1, 1000 + tag), Some(Ok(())));
+}
+
+/// An attacker replays a recorded conversation from its handshake on, when several handshakes have
+/// followed, so that the secret of the first one was dropped.
+#[test]
+fn a_replayed_conversation_brings_no_message_again() {
+    let mut w = hosts(7, Faults::default(), [true; 2]);
+    w.tap = Some(vec![]);
+    exchange(&mut w, 0, 1, 5);
+    assert!(w.run(Span::secs(1), |w| end(w, 1, 1005).is_some()));
+    let recorded = w.tap.take().unwrap();
+    for tag in 10..14 {
+        renew(&mut w, tag);
+    }
+    // The contexts are closed when they were idle for 30 s, and their numbers are free.
+    w.run(Span::secs(35), |_| false);
+    let refused = w.hosts[1].keys.as_ref().unwrap().refused.len();
+    let victim = w.hosts[1].addr;
+    for seen in recorded.iter().filter(|seen| seen.dst == victim) {
+        w.inject(seen.src, seen.dst, PacketMarks::default(), &seen.bytes);
+    }
+    w.run(Span::secs(1), |_| false);
+    assert_eq!(w.hosts[1].engine.unexpected_messages(), 0);
+    let refused = &w.hosts[1].keys.as_ref().unwrap().refused[refused..];
+    assert!(refused.contains(&OpenError::UnknownSender) || refused.contains(&OpenError::BadTag));
+    // The endpoints still talk.
+    exchange(&mut w, 0, 1, 6);
+    assert!(w.run(Span::secs(5), |w| end(w, 1, 1006).is_some()));
+    assert_eq!(end(&w, 1, 1006), Some(Ok(())));
+}

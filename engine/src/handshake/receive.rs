@@ -11,7 +11,7 @@ use crate::contexts::Contexts;
 use crate::counters::Counters;
 use crate::operation::PeerId;
 use crate::part::Part;
-use crate::peers::{PeerInstance, Peers};
+use crate::peers::{Confirmation, PeerInstance, Peers};
 use crate::reliability::{Pdcs, PeerKey};
 use crate::wire::{Handshake, Reason, ReturnCode, Stage, WIRE_VERSION};
 
@@ -81,7 +81,7 @@ impl Handshakes {
                 } else if self.check_compatibility(cx.config, from, packet)
                     && self.check_admission(&mut cx, from, packet)
                 {
-                    self.send_challenge(cx.now, cx.config, from, packet);
+                    self.send_challenge(cx.now, cx.config, (cx.peers, from), packet);
                 }
                 HandshakeOutcome::Nothing
             }
@@ -130,7 +130,9 @@ impl Handshakes {
         let alike = packet.version == WIRE_VERSION
             && packet.job_id == config.job_id
             && packet.capabilities == ours.capabilities;
-        if !alike || !self.is_proven(now, from, packet) {
+        let last = cx.peers.last_confirmation(from, instance);
+        let repeated = Self::is_repeated(now, packet, last);
+        if !alike || !(repeated || self.is_proven(now, from, packet, last)) {
             cx.counters.rx_bad_handshakes += 1;
             // This endpoint has not sent the peer a challenge lately.
             if alike && self.may_answer(now) {
@@ -179,7 +181,11 @@ impl Handshakes {
             return HandshakeOutcome::Nothing;
         }
         cx.peers.get_mut(peer).record_handshake(now);
-        self.share_secret(config, (from, instance), &exchange, false);
+        if !repeated {
+            let Handshake { nonce, cookie, .. } = *packet;
+            cx.peers.get_mut(peer).record_confirmation(Confirmation { nonce, cookie, at: now });
+            self.share_secret(config, (from, instance), &exchange, false);
+        }
         self.send_welcome(config, from, packet);
         HandshakeOutcome::Verified(peer)
     }
