@@ -1,7 +1,7 @@
 //! Plays histories of two engines with an attacker or trouble between them (`tests/hostile`):
 //!
 //! ```text
-//! hostile [--mode on-path|honest|off-path|trouble] [--from SEED] [--histories N] [--one SEED]
+//! hostile [--mode on-path|honest|off-path|sealed|trouble|long] [--from SEED] [--histories N] [--one SEED]
 //! ```
 //!
 //! See `reliability/tests/histories/program.rs`.

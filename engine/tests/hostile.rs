@@ -28,6 +28,11 @@ fn off_path_attacker_changes_nothing() {
     survive(Mode::OffPath);
 }
 
+#[test]
+fn encrypted_data_are_right_despite_an_attacker_on_the_path() {
+    survive(Mode::Sealed);
+}
+
 /// A long history takes seconds instead of milliseconds.
 #[test]
 fn engine_survives_wrapping_numbers_and_full_tables() {

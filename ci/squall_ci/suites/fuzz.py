@@ -3,13 +3,14 @@
 honest    two engines without an attacker: no peer is taken for one
 on-path   an attacker who sees all packets and sends any
 off-path  an attacker who sees no packets
+sealed    two engines that encrypt, and an attacker who sees all packets and sends any
 trouble   processes that end, begin again and pause, paths that carry less, links that are cut
 long      so many operations that 16-bit numbers wrap, and small tables; one history stands for two thousand of the others
 contexts  the contexts of two endpoints, with any packets (`reliability/tests/hostile`; the others: `engine/tests/hostile`)
 
 All run in virtual time with overflow checks and debug assertions, some hundred to two thousand histories a second on one
-core. A run continues at the seed where the last one of that mode stopped (target/fuzz/MODE.next), or at --from. --quick
-plays ten thousand.
+core, and two hundred sealed ones. A run continues at the seed where the last one of that mode stopped
+(target/fuzz/MODE.next), or at --from. --quick plays ten thousand, of the sealed ones a thousand.
 
 Findings are printed by kind, with the first seed that shows each. target/fuzz/examples/hostile (for contexts, .../contexts)
 --mode MODE --one SEED prints everything about one. Add such seeds to `corpus.txt` beside the histories, which `cargo test`
@@ -30,13 +31,14 @@ MODES = {
     "honest": ENGINES,
     "on-path": ENGINES,
     "off-path": ENGINES,
+    "sealed": ENGINES,
     "trouble": ENGINES,
     "long": ENGINES,
     "contexts": CONTEXTS,
 }
 MANY, FEW = 1_000_000, 10_000
-# A long history takes seconds: so many others are played in the time of one.
-IN_ITS_PLACE = {"long": 2_000}
+# Some histories take longer: so many others are played in the time of one.
+IN_ITS_PLACE = {"sealed": 10, "long": 2_000}
 # Histories a call of the program plays, so that what was reached is kept.
 SHARE = 50_000
 DIRECTORY = ROOT / "target" / "fuzz"

@@ -45,6 +45,24 @@ struct View<'a> {
     term: Term,
 }
 
+impl View<'_> {
+    /// Returns whether operations failed because of their peer or the network.
+    fn has_lost_operations(&self) -> bool {
+        let harmless = |op: &Op| {
+            is_harmless(op.status) || op.status == Err(OpError::Remote(ReturnCode::BadMkey))
+        };
+        !self.app.ops.iter().all(harmless)
+    }
+}
+
+/// Returns whether an operation ended as the application wants, or as it asked for.
+const fn is_harmless(status: Result<(), OpError>) -> bool {
+    matches!(
+        status,
+        Ok(()) | Err(OpError::Truncated { .. } | OpError::Cancelled | OpError::NoMessage)
+    )
+}
+
 impl Lives {
     pub(super) fn new(now: Time) -> Self {
         let first = || vec![Term { begun: now, ended: None }];
@@ -85,21 +103,31 @@ impl Lives {
 
     /// Judges that messages arrived as sent, in order and once, that reported success was real, and
     /// that failures had a reason.
-    pub(super) fn judge(&self, world: &World, sides: &[Application; 2]) -> Result<(), Finding> {
+    ///
+    /// An attack (`attacked`) is a reason for any failure. When an operation has failed, messages may
+    /// be lost that were delivered before their turn, and messages that are held back on the path may
+    /// arrive after later ones.
+    pub(super) fn judge(
+        &self,
+        world: &World,
+        sides: &[Application; 2],
+        attacked: bool,
+    ) -> Result<(), Finding> {
         let views = [0, 1].map(|at| self.of(at, world, sides));
+        let disturbed = attacked && views.iter().flatten().any(View::has_lost_operations);
         for at in 0..2 {
             for life in &views[at] {
                 judge::untouched(life.memory, life.app)?;
             }
-            let arrived = arrivals(&views[at], &views[1 - at])?;
+            let arrived = arrivals(&views[at], &views[1 - at], !disturbed)?;
             let senders: Vec<&Application> = views[1 - at].iter().map(|life| life.app).collect();
             let done = views[at].iter().flat_map(|life| life.done);
             landing::reported(done, &senders, (false, false))?;
             for life in &views[1 - at] {
-                sent(life, &views[at], &arrived)?;
+                sent(life, &views[at], &arrived, !disturbed)?;
                 one_sided(life, &views[1 - at], &views[at])?;
                 counting::judge(life.memory, life.app, |key| counters(&views[at], key))?;
-                for op in &life.app.ops {
+                for op in life.app.ops.iter().filter(|_| !attacked) {
                     excused(life, op, &views[at])?;
                 }
             }
@@ -169,7 +197,11 @@ fn attempt(world: &mut World, at: usize) -> Option<Result<(), OpError>> {
 }
 
 /// Counts how often each message arrived at these processes, by its serial number.
-fn arrivals(to: &[View<'_>], from: &[View<'_>]) -> Result<HashMap<u64, u32>, Finding> {
+fn arrivals(
+    to: &[View<'_>],
+    from: &[View<'_>],
+    ordered: bool,
+) -> Result<HashMap<u64, u32>, Finding> {
     let mut arrived = HashMap::new();
     for life in to {
         let mut order: HashMap<_, Vec<(u64, u64, u64)>> = HashMap::new();
@@ -198,7 +230,7 @@ fn arrivals(to: &[View<'_>], from: &[View<'_>]) -> Result<HashMap<u64, u32>, Fin
         }
         for taken in order.values_mut() {
             taken.sort_unstable();
-            if !taken.is_sorted_by_key(|(.., serial)| serial) {
+            if ordered && !taken.is_sorted_by_key(|(.., serial)| serial) {
                 let text = format!("host {}: {taken:?}", life.app.at);
                 return Err(Finding::new("messages were received out of order", text));
             }
@@ -215,8 +247,13 @@ fn message<'a>(from: &[View<'a>], serial: u64) -> Option<(u64, &'a Sent)> {
     })
 }
 
-/// Judges whether sends that were reported as delivered arrived.
-fn sent(life: &View<'_>, to: &[View<'_>], arrived: &HashMap<u64, u32>) -> Result<(), Finding> {
+/// Judges whether sends that were reported as received, or as delivered where that `lasts`, arrived.
+fn sent(
+    life: &View<'_>,
+    to: &[View<'_>],
+    arrived: &HashMap<u64, u32>,
+    lasts: bool,
+) -> Result<(), Finding> {
     for op in &life.app.ops {
         let What::Send(number) = op.what else { continue };
         let told = op.ended > 0 && op.status.is_ok();
@@ -228,7 +265,7 @@ fn sent(life: &View<'_>, to: &[View<'_>], arrived: &HashMap<u64, u32>) -> Result
         // The sender may have ended before an earlier message arrived.
         let stayed = to.iter().all(|peer| peer.term.ended.is_none_or(|end| end < op.begun))
             && life.term.ended.is_none();
-        let promised = life.app.sent[number].delivered && stayed;
+        let promised = life.app.sent[number].delivered && stayed && lasts;
         if op.proves || promised {
             let text = format!("host {}: message {number}, begun at {:?}", life.app.at, op.begun);
             return Err(Finding::new("a send succeeded that was not received", text));
@@ -281,12 +318,10 @@ fn counters<'a>(of: &[View<'a>], key: u64) -> Option<(&'a VecMemory, &'a Countin
 
 /// Judges whether a failed operation had a reason to fail.
 fn excused(life: &View<'_>, op: &Op, peers: &[View<'_>]) -> Result<(), Finding> {
-    let error = match op.status {
-        Ok(()) | Err(OpError::Truncated { .. } | OpError::Cancelled | OpError::NoMessage) => {
-            return Ok(());
-        }
-        Err(error) => error,
-    };
+    let Err(error) = op.status else { return Ok(()) };
+    if is_harmless(op.status) {
+        return Ok(());
+    }
     if error == OpError::Remote(ReturnCode::BadMkey)
         && let What::Read { key, .. } | What::Write { key, .. } | What::Reread { key, .. } = op.what
         && region(peers, key).is_none_or(|(peer, r)| r.closed || peer.term.ended.is_some())

@@ -7,6 +7,8 @@
 //! - `ordered`: operations whose order is judged, fenced or promised;
 //! - `on_path`: an attacker that sees all packets and derives others from them;
 //! - `off_path`: an attacker that sees none, and knows addresses, formats and the job;
+//! - `sealed`: endpoints that encrypt, and `sealed_path`: the attacker between them, which sees all
+//!   packets;
 //! - `long`: no attacker, but so many operations that numbers wrap, and small tables;
 //! - `trouble`: no attacker, but processes that end, restart or pause, paths that carry less, cut
 //!   links;
@@ -15,8 +17,9 @@
 //!
 //! In every history nothing panics, overflows, or accesses memory that is not lent
 //! (`world::VecMemory` fails then); every operation ends, or can be cancelled, within [`PEACE`];
-//! budgets hold; and contexts end. Without an attacker on the path, messages also arrive as sent,
-//! once, in order and byte for byte, and every operation ends as it would without an attacker.
+//! budgets hold; and contexts end. Without an attacker on the path, or with encryption, messages also
+//! arrive as sent, once, in order and byte for byte, and every operation ends as it would without an
+//! attacker (in some histories with encryption it may fail).
 #![allow(dead_code, unreachable_pub)] // each program uses its own part
 
 mod application;
@@ -28,6 +31,8 @@ mod long;
 mod off_path;
 mod on_path;
 mod ordered;
+mod sealed;
+mod sealed_path;
 mod trouble;
 
 use core::str::FromStr;
@@ -56,6 +61,8 @@ pub enum Mode {
     OnPath,
     /// The attacker sends any packets but reads none.
     OffPath,
+    /// The endpoints encrypt, and the attacker reads all packets and sends any.
+    Sealed,
     /// There is no attacker, but processes end and pause, and paths change.
     Trouble,
     /// There is no attacker, but numbers wrap and tables are small.
@@ -64,14 +71,15 @@ pub enum Mode {
 
 impl Mode {
     /// All modes, the one that finds most first.
-    pub const ALL: [Self; 5] =
-        [Self::OnPath, Self::Honest, Self::OffPath, Self::Trouble, Self::Long];
+    pub const ALL: [Self; 6] =
+        [Self::OnPath, Self::Honest, Self::OffPath, Self::Sealed, Self::Trouble, Self::Long];
 
     pub const fn name(self) -> &'static str {
         match self {
             Self::Honest => "honest",
             Self::OnPath => "on-path",
             Self::OffPath => "off-path",
+            Self::Sealed => "sealed",
             Self::Trouble => "trouble",
             Self::Long => "long",
         }
@@ -106,6 +114,9 @@ fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
     if mode == Mode::Trouble {
         return trouble::history(seed);
     }
+    if mode == Mode::Sealed {
+        return sealed::history(seed);
+    }
     if mode == Mode::Long {
         return long::history(seed);
     }
@@ -131,7 +142,7 @@ fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
     // Histories of the corpus do not use this.
     world.gathers = seed % 8 == 7;
     let mut attacker = match mode {
-        Mode::Honest | Mode::Trouble | Mode::Long => Attacker::None,
+        Mode::Honest | Mode::Sealed | Mode::Trouble | Mode::Long => Attacker::None,
         Mode::OnPath => Attacker::OnPath(OnPath::new(rng.next_u64())),
         Mode::OffPath => Attacker::OffPath(OffPath::new(rng.next_u64())),
     };

@@ -23,8 +23,13 @@ impl OnPath {
 
     /// Builds a packet from one that was seen, if any was.
     pub(super) fn strike(&mut self, world: &World) -> Option<(Seen, PacketMarks)> {
-        let tap = world.tap.as_ref().filter(|tap| !tap.is_empty())?;
-        let model = &tap[self.rng.below(tap.len() as u32) as usize];
+        self.vary(world.tap.as_ref()?, world)
+    }
+
+    /// Builds a packet from one of those in `tap`, if there are any.
+    pub(super) fn vary(&mut self, tap: &[Seen], world: &World) -> Option<(Seen, PacketMarks)> {
+        let last = (tap.len() as u32).checked_sub(1)?;
+        let model = &tap[self.rng.below(last + 1) as usize];
         let sender = world.hosts.iter().find(|host| host.addr.ip() == model.src.ip())?.addr;
         let back = Seen {
             src: SocketAddr::new(model.dst.ip(), 40_001),

@@ -94,7 +94,7 @@ pub(super) fn history(seed: u64) -> Result<Amount, Finding> {
         judge::results(&world, &sides, false)?;
         judge::peace(&mut world, &sides)?;
     } else {
-        troubles.lives.judge(&world, &sides)?;
+        troubles.lives.judge(&world, &sides, false)?;
         troubles.lives.works_again(&mut world)?;
     }
     judge::honesty(&world)?;

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::net::SocketAddr;
 
-pub use sealed::Keys;
+pub use sealed::{Audit, Keys};
 use squall_base::{Batch, RegionId, Rng, SecretRng, Span, Time, TrafficClass, UserSlice};
 use squall_cc::{PathsConfig, SenderConfig};
 use squall_engine::{
@@ -324,6 +324,8 @@ pub struct World {
     pub refuses: bool,
     /// Every packet that was sent, for tests that examine them.
     pub tap: Option<Vec<Seen>>,
+    /// Record of the packets of hosts that encrypt.
+    pub audit: Audit,
     /// Shared-memory channels between hosts.
     pub shm: shm::MockChannels,
     /// Packets of equal length that left together may arrive together, as trains.
@@ -461,6 +463,7 @@ impl World {
             narrow: None,
             refuses: false,
             tap: None,
+            audit: Audit::default(),
             shm: shm::MockChannels::default(),
             gathers: false,
             flying: BinaryHeap::new(),
@@ -509,7 +512,7 @@ impl World {
                     "the packet's length is that of its parts"
                 );
                 let src = SocketAddr::new(self.hosts[n].addr.ip(), 40_000 + packet.path);
-                let Some(bytes) = self.hosts[n].seal(src, packet.dst, bytes) else { continue };
+                let Some(bytes) = self.seal(n, (src, packet.dst), bytes) else { continue };
                 if let Some(tap) = &mut self.tap {
                     tap.push(Seen { src, dst: packet.dst, bytes: bytes.clone() });
                 }
@@ -590,6 +593,7 @@ impl World {
         if let Some(host) = self.hosts.iter_mut().find(|h| h.addr == dst) {
             host.receive(self.now, src, marks, (bytes, bytes.len()));
         }
+        self.audit_packets();
     }
 
     /// Executes the next event if it is before `end`.
@@ -632,6 +636,7 @@ impl World {
             }
             host.receive(self.now, f.src, f.meta, (&bytes, segment));
         }
+        self.audit_packets();
         self.show_held();
         for host in self.hosts.iter_mut().filter(|h| h.runs()) {
             if host.engine.poll_timeout().is_some_and(|at| at <= self.now) {

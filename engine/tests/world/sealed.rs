@@ -1,5 +1,6 @@
-//! Encryption of the packets of hosts, as a driver does it.
+//! Encryption of the packets of hosts, as a driver does it, and an audit of all encrypted packets.
 
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
 use squall_base::Time;
@@ -7,7 +8,11 @@ use squall_engine::{PacketMarks, SecretEvent, SharedSecret};
 use squall_seal::{ICV_LEN, KeyRing, OpenError, OuterHeader, Pair, SourceId};
 use squall_wire::Tss;
 
-use super::{Host, World, introduces};
+use super::{Host, Seen, World, introduces};
+
+/// Bytes at the beginning of a keystream by which it is recognised. Every delivery packet is at
+/// least as long.
+const KEYSTREAM: usize = 8;
 
 /// The secrets of a host, and what happened to packets because of them.
 #[derive(Default)]
@@ -17,6 +22,73 @@ pub struct Keys {
     pub unsealable: u64,
     /// Received packets that were dropped.
     pub refused: Vec<OpenError>,
+    /// Packets that were decrypted since the last audit.
+    opened: Vec<Opened>,
+}
+
+/// The tag of an encrypted packet, which identifies it.
+type Tag = [u8; ICV_LEN];
+
+/// A packet that a host has decrypted.
+struct Opened {
+    tag: Tag,
+    outer: OuterHeader,
+    packet: Vec<u8>,
+}
+
+/// A packet that a host has encrypted.
+struct Sealed {
+    outer: OuterHeader,
+    packet: Vec<u8>,
+    opened: bool,
+}
+
+/// A record of all encrypted packets. No two packets share a keystream, that is a key and a nonce,
+/// and hosts decrypt what hosts encrypted for them, each packet once.
+#[derive(Default)]
+pub struct Audit {
+    keystreams: HashSet<[u8; KEYSTREAM]>,
+    sealed: HashMap<Tag, Sealed>,
+    /// The packets before encryption, for attackers who know more than real ones.
+    pub plain: Option<Vec<Seen>>,
+}
+
+impl Audit {
+    /// Records a packet that a host sends.
+    ///
+    /// # Panics
+    /// Panics if the packet shares its keystream with an earlier one.
+    fn record_sealed(&mut self, outer: OuterHeader, packet: Vec<u8>, sealed: &[u8]) {
+        // AES-GCM adds the keystream to the packet (XOR). It depends on key and nonce alone.
+        let mut keystream = [0; KEYSTREAM];
+        let ciphertext = &sealed[Tss::LEN_SSI..];
+        for (byte, (plain, cipher)) in keystream.iter_mut().zip(packet.iter().zip(ciphertext)) {
+            *byte = plain ^ cipher;
+        }
+        assert!(self.keystreams.insert(keystream), "a nonce is used for two packets");
+        if let Some(plain) = &mut self.plain {
+            let (src, dst) = (outer.source, outer.destination);
+            plain.push(Seen { src, dst, bytes: packet.clone() });
+        }
+        self.sealed.insert(tag_of(sealed), Sealed { outer, packet, opened: false });
+    }
+
+    /// Checks a packet that a host has decrypted.
+    ///
+    /// # Panics
+    /// Panics if no host has encrypted the packet for this host, or if it was decrypted before.
+    fn check_opened(&mut self, opened: &Opened) {
+        let sealed = self.sealed.get_mut(&opened.tag).expect("a host has encrypted the packet");
+        assert_eq!(sealed.outer, opened.outer, "the packet came from elsewhere");
+        assert!(sealed.packet == opened.packet, "the packet was changed");
+        assert!(!sealed.opened, "a packet was decrypted twice");
+        sealed.opened = true;
+    }
+}
+
+/// Returns the tag at the end of an encrypted packet.
+fn tag_of(sealed: &[u8]) -> Tag {
+    *sealed.last_chunk().expect("a sealed packet has a tag")
 }
 
 impl World {
@@ -26,17 +98,15 @@ impl World {
             host.keys = Some(Keys::default());
         }
     }
-}
 
-impl Host {
-    /// Encrypts a packet that this host sends. Returns `None` if it must not leave.
+    /// Encrypts a packet that host `n` sends. Returns `None` if the packet must not leave.
     pub(super) fn seal(
         &mut self,
-        source: SocketAddr,
-        destination: SocketAddr,
+        n: usize,
+        (source, destination): (SocketAddr, SocketAddr),
         packet: Vec<u8>,
     ) -> Option<Vec<u8>> {
-        let Some(keys) = self.keys.as_mut().filter(|_| !introduces(&packet)) else {
+        let Some(keys) = self.hosts[n].keys.as_mut().filter(|_| !introduces(&packet)) else {
             return Some(packet);
         };
         let mut sealed = [&[0; Tss::LEN_SSI], &packet[..], &[0; ICV_LEN]].concat();
@@ -45,9 +115,20 @@ impl Host {
             keys.unsealable += 1;
             return None;
         }
+        self.audit.record_sealed(outer, packet, &sealed);
         Some(sealed)
     }
 
+    /// Checks the packets that hosts have decrypted since the last call.
+    pub(super) fn audit_packets(&mut self) {
+        for host in &mut self.hosts {
+            let opened = host.keys.iter_mut().flat_map(|keys| keys.opened.drain(..));
+            opened.for_each(|opened| self.audit.check_opened(&opened));
+        }
+    }
+}
+
+impl Host {
     /// Decrypts packets of equal length that arrived, and hands them to the engine.
     pub(super) fn receive(
         &mut self,
@@ -72,7 +153,11 @@ impl Host {
                 continue;
             }
             match keys.ring.open(&outer, &mut packet, &mut Vec::new()) {
-                Ok(opened) => self.engine.handle_packet(now, &mut self.memory, src, marks, opened),
+                Ok(opened) => {
+                    self.engine.handle_packet(now, &mut self.memory, src, marks, opened);
+                    let opened = opened.to_vec();
+                    keys.opened.push(Opened { tag: tag_of(&packet), outer, packet: opened });
+                }
                 Err(error) => keys.refused.push(error),
             }
         }
