@@ -45,6 +45,7 @@ mod flags;
 mod host;
 mod info;
 mod job;
+mod key_log;
 mod limits;
 mod logger;
 #[cfg(test)]

@@ -3,6 +3,7 @@
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include "own_process.h"
@@ -361,24 +362,50 @@ static void keys_that_can_be_found_by_trying(void)
 	abi_close(&a);
 }
 
+/* The secrets that two endpoints share are in the key log, once at each end, and nobody else may read it. */
+static void secrets_in_the_key_log(const char *path)
+{
+	char text[2048] = {0}, ends[2][64];
+	struct stat about;
+	EQUAL(stat(path, &about), 0);
+	EQUAL(about.st_mode & 07777, 0600);
+	FILE *file = fopen(path, "r");
+	CHECK(file && fread(text, 1, sizeof(text) - 1, file) > 0);
+	fclose(file);
+	char *first = strtok(text, "\n"), *second = strtok(NULL, "\n");
+	CHECK(first && second && !strtok(NULL, "\n"));
+	char *secrets[2] = {strrchr(first, ' ') + 1, strrchr(second, ' ') + 1};
+	EQUAL(strlen(secrets[0]), 64);
+	EQUAL(strcmp(secrets[0], secrets[1]), 0);
+	EQUAL(sscanf(first, "SQUALL_PAIR_SECRET %63s", ends[0]), 1);
+	EQUAL(sscanf(second, "SQUALL_PAIR_SECRET %63s", ends[1]), 1);
+	CHECK(strcmp(ends[0], ends[1]) != 0);
+}
+
 /* The key in a file, which others must not be able to read. */
 static void key_in_a_file(void)
 {
-	char path[600];
+	char path[600], key_log[600];
 	struct fid_ep *ep;
 	snprintf(path, sizeof(path), "%s.key", stats);
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
 	CHECK(fd >= 0);
 	EQUAL(write(fd, ONE "\n", strlen(ONE) + 1), (ssize_t)strlen(ONE) + 1);
 	setenv("FI_SQUALL_KEY_FILE", path, 1);
+	snprintf(key_log, sizeof(key_log), "%s.keys", stats);
+	setenv("FI_SQUALL_KEY_LOG", key_log, 1);
+	log_begin();
 	open_pair(&plain);
+	log_says((const char *[]){key_log, "can decrypt the packets"}, 2);
 	meet();
+	secrets_in_the_key_log(key_log);
 	EQUAL(fchmod(fd, 0640), 0);
 	close(fd);
 	log_begin();
 	int rc = fi_endpoint(a.domain, a.info, &ep, NULL);
 	log_says((const char *[]){path, "chmod 600"}, 2);
 	EQUAL(rc, -FI_EACCES);
+	unlink(key_log);
 	unlink(path);
 	EQUAL(fi_endpoint(a.domain, a.info, &ep, NULL), -FI_ENOENT);
 	abi_close(&b);

@@ -18,6 +18,7 @@ use squall_seal::{KeyRing, Pair, SourceId};
 use super::peer_cache::PeerCache;
 use crate::clock;
 use crate::endpoint_lock::EndpointLock;
+use crate::key_log::KeyLog;
 use crate::mr::{Regions, UserMemory};
 use outbox::Outbox;
 use shared_memory::ShmChannels;
@@ -62,22 +63,29 @@ pub(crate) struct Poller {
     errors: Vec<NetError>,
     /// The time until which a thread sleeps that no other thread wakes for a timer.
     sleeps_until: Option<Time>,
+    /// The file for the secrets of handshakes, if the user wants one.
+    key_log: Option<KeyLog>,
 }
 
-/// Passes on the secrets that the engine shares with peers.
-fn update_keys(engine: &mut Engine, keys: &mut KeyRing) {
+/// Passes on the secrets that the engine shares with peers, and logs those that are new.
+fn update_keys(engine: &mut Engine, keys: &mut KeyRing, log: Option<&mut KeyLog>) {
+    let mut log = log;
     while let Some(event) = engine.poll_secret() {
         match event {
             SecretEvent::Shared(SharedSecret { peer, instance, secret, asked }) => {
                 let own = engine.shm().instance();
-                keys.install(&Pair {
+                let pair = Pair {
                     peer,
                     secret,
                     domain: engine.job_id(),
                     own: SourceId::new(own, asked),
                     theirs: SourceId::new(instance, !asked),
                     confirmed: !asked,
-                });
+                };
+                // A replayed confirmation yields a known secret, so it adds nothing to the log.
+                if let (true, Some(log)) = (keys.install(&pair), &mut log) {
+                    log.append(&pair);
+                }
             }
             SecretEvent::Confirmed(peer) => keys.confirm(peer),
             SecretEvent::Ended(peer) => keys.remove(peer),
@@ -87,13 +95,14 @@ fn update_keys(engine: &mut Engine, keys: &mut KeyRing) {
 
 impl Poller {
     /// Creates a poller of `port`, whose receive buffer has `receive_buffer` bytes and which adds `trailer` bytes to
-    /// each packet.
+    /// each packet. It writes the secrets of handshakes into `key_log`.
     pub(crate) fn new(
         port: Box<dyn Port + Send>,
         receive_buffer: u64,
         channels: ShmChannels,
         dscp_trimmed: Option<u8>,
         trailer: u32,
+        key_log: Option<KeyLog>,
     ) -> Self {
         Self {
             port,
@@ -106,6 +115,7 @@ impl Poller {
             trailer,
             errors: Vec::new(),
             sleeps_until: None,
+            key_log,
         }
     }
 
@@ -232,7 +242,7 @@ impl Poller {
         };
         let report = port.recv(now, RX_BUDGET, &mut sink);
         if let (true, Some(keys)) = (report.packets > 0, port.keys()) {
-            update_keys(engine, keys);
+            update_keys(engine, keys, self.key_log.as_mut());
         }
         if receive_buffer.record_poll(report.empty) {
             engine.handle_buffer_drained();

@@ -25,6 +25,7 @@ use crate::endpoint::poller::Poller;
 use crate::endpoint::poller::shared_memory::{self, ShmChannels};
 use crate::errno::{Errno, Result};
 use crate::job::Job;
+use crate::key_log::KeyLog;
 use crate::limits;
 use crate::logger::USER;
 use crate::monitor::job_place;
@@ -68,6 +69,7 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let v6 = local.is_ipv6();
     let packet = packet_size(params, nic, v6);
     let encrypts = encrypts(params, key.is_some())?;
+    let key_log = if encrypts { KeyLog::open(&params.key_log, number, local)? } else { None };
     let trailer = match (encrypts, params.crc) {
         (true, _) => squall_seal::OVERHEAD,
         (false, true) => CRC_LEN,
@@ -124,7 +126,7 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     }
     Ok(EndpointParts {
         engine,
-        poller: Poller::new(port, held, shm, dscp_trimmed, trailer),
+        poller: Poller::new(port, held, shm, dscp_trimmed, trailer, key_log),
         name,
         number,
         named_only,

@@ -72,8 +72,8 @@ impl KeyRing {
     }
 
     /// Adds the secret of a pair. Packets are sealed with the latest secret that the peer is known
-    /// to have. A secret that is known already keeps its counters.
-    pub fn install(&mut self, pair: &Pair) {
+    /// to have. A secret that is known already keeps its counters. Returns whether it was not known.
+    pub fn install(&mut self, pair: &Pair) -> bool {
         let index = match self.by_address.get(&pair.peer) {
             Some(index) => *index,
             None => self.add_peer(pair.peer),
@@ -84,7 +84,7 @@ impl KeyRing {
             |known: &PairState| known.secret == pair.secret && known.theirs == pair.theirs;
         if let Some(known) = pairs.iter_mut().find(|known| is_same(known)) {
             known.confirmed |= pair.confirmed;
-            return;
+            return false;
         }
         pairs.insert(0, PairState::new(pair, self.fresh));
         if pairs.len() > SECRETS {
@@ -94,6 +94,7 @@ impl KeyRing {
         if !found.contains(&index) {
             found.push(index);
         }
+        true
     }
 
     /// Notes that a peer has the latest secret that was installed for it.

@@ -15,6 +15,7 @@
 //!   its own, which change every 2^24 packets.
 //! - [`KeyRing`] holds the secrets that an endpoint shares with its peers. It seals packets, opens
 //!   them, and refuses packets that it has opened before.
+//! - [`KeyLogEntry`] is a line of the file from which recorded packets can be decrypted.
 //!
 //! No nonce repeats under one key. A nonce is the source identifier of the sender (SSI, 32 bits), the
 //! epoch (16 bits, 0) and a counter of 48 bits, XORed with a mask that belongs to the key. Every
@@ -27,6 +28,7 @@
 
 mod cipher;
 mod kdf;
+mod key_log;
 mod key_ring;
 mod outer;
 mod pair;
@@ -39,6 +41,7 @@ pub use squall_wire::base;
 
 pub use cipher::{Cipher, ICV_LEN};
 pub use kdf::{DerivedKey, KeyLabel, KeySource, derive_key};
+pub use key_log::{KeyLogEntry, KeyLogError};
 pub use key_ring::{KeyRing, OpenError, SealError};
 pub use outer::OuterHeader;
 pub use pair::{Pair, SourceId};
