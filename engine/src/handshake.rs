@@ -28,6 +28,7 @@ use crate::wire::{Handshake, Reason, Stage, WIRE_VERSION};
 use proofs::Transcript;
 use recent_questions::RecentQuestions;
 
+pub use proofs::RecordedHandshake;
 pub(crate) use receive::{HandshakeContext, HandshakeOutcome};
 pub use secrets::{SecretEvent, SharedSecret};
 

@@ -68,7 +68,7 @@ pub use engine::{
     Engine, PacketMarks, ShmCloseReason, ShmInterface, Shutdown, Submitted, VerifiedPeer,
 };
 pub use fences::{OperationClasses, Order};
-pub use handshake::{SecretEvent, SharedSecret};
+pub use handshake::{RecordedHandshake, SecretEvent, SharedSecret};
 pub use holdings::Holdings;
 pub use memory::{Access, Buf, KeyError, Memory};
 pub use operation::{

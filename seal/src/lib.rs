@@ -15,7 +15,8 @@
 //!   its own, which change every 2^24 packets.
 //! - [`KeyRing`] holds the secrets that an endpoint shares with its peers. It seals packets, opens
 //!   them, and refuses packets that it has opened before.
-//! - [`KeyLogEntry`] is a line of the file from which recorded packets can be decrypted.
+//! - [`KeyLogEntry`] is a line of the file with secrets, and [`RecordingKeys`] decrypts recorded
+//!   packets with them.
 //!
 //! No nonce repeats under one key. A nonce is the source identifier of the sender (SSI, 32 bits), the
 //! epoch (16 bits, 0) and a counter of 48 bits, XORed with a mask that belongs to the key. Every
@@ -32,6 +33,7 @@ mod key_log;
 mod key_ring;
 mod outer;
 mod pair;
+mod recording;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -45,6 +47,7 @@ pub use key_log::{KeyLogEntry, KeyLogError};
 pub use key_ring::{KeyRing, OpenError, SealError};
 pub use outer::OuterHeader;
 pub use pair::{Pair, SourceId};
+pub use recording::RecordingKeys;
 pub use window::ReplayWindow;
 
 /// Bytes that sealing adds to a packet: the TSS header with a source identifier, and the tag.

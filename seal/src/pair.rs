@@ -1,6 +1,7 @@
 //! The secret that two endpoints share after a handshake, and the keys that follow from it.
 
 use core::net::SocketAddr;
+use core::ops::Range;
 
 use crate::base::{Instance, PairSecret};
 use crate::cipher::{Cipher, ICV_LEN};
@@ -62,14 +63,14 @@ pub struct Pair {
 
 /// The keys of one direction: the latest, and the one before, for packets that arrive late.
 #[derive(Debug)]
-struct DirectionKeys {
+pub(crate) struct DirectionKeys {
     source: SourceId,
     latest: Option<(u32, Cipher)>,
     former: Option<(u32, Cipher)>,
 }
 
 impl DirectionKeys {
-    const fn new(source: SourceId) -> Self {
+    pub(crate) const fn new(source: SourceId) -> Self {
         Self { source, latest: None, former: None }
     }
 
@@ -110,14 +111,35 @@ impl DirectionKeys {
         if !key.open(nonce, authenticated, packet, icv) {
             return false;
         }
-        // The replay window is smaller than an interval, so the keys of the present interval and the
-        // one before are enough.
+        // The replay window is smaller than an interval, so an endpoint needs the keys of the present
+        // interval and the one before. A reader of a recording derives older ones again.
         if self.latest.as_ref().is_none_or(|(latest, _)| *latest < interval) {
             self.former = self.latest.replace((interval, key));
         } else {
             self.former = Some((interval, key));
         }
         true
+    }
+
+    /// Decrypts a packet of the sender in place. `header` is its TSS header, parsed. Returns where the
+    /// delivery packet in it lies, or `None` if the tag is wrong.
+    pub(crate) fn open_packet(
+        &mut self,
+        secret: &PairSecret,
+        outer: &OuterHeader,
+        header: &Tss,
+        datagram: &mut [u8],
+    ) -> Option<Range<usize>> {
+        // Keys are those of epoch 0, so the tag of a packet with another epoch cannot be valid.
+        if header.key || header.tsc >= COUNTER_END {
+            return None;
+        }
+        let len = datagram.len();
+        let (head, rest) = datagram.split_at_mut(header.len());
+        let (packet, icv) = rest.split_last_chunk_mut::<ICV_LEN>()?;
+        let authenticated = outer.authenticated(head, len);
+        let intact = self.open(secret, header.tsc, authenticated.bytes(), packet, *icv);
+        intact.then_some(header.len()..len - ICV_LEN)
     }
 }
 
@@ -189,30 +211,21 @@ impl PairState {
         true
     }
 
-    /// Decrypts a packet in place. `header` is its TSS header, parsed.
+    /// Decrypts a packet of the peer in place. `header` is its TSS header, parsed.
     pub(crate) fn open(
         &mut self,
         outer: &OuterHeader,
         header: &Tss,
         datagram: &mut [u8],
     ) -> Result<(), PairRefusal> {
-        // Keys are those of epoch 0, so the tag of a packet with another epoch cannot be valid.
-        if header.sdi != self.domain || header.key || header.tsc >= COUNTER_END {
+        if header.sdi != self.domain {
             return Err(PairRefusal::Tag);
         }
         if self.window.as_ref().is_some_and(|window| !window.is_new(header.tsc)) {
             return Err(PairRefusal::Replay);
         }
-        let len = datagram.len();
-        let (head, rest) = datagram.split_at_mut(header.len());
-        let Some((packet, icv)) = rest.split_last_chunk_mut::<ICV_LEN>() else {
-            return Err(PairRefusal::Tag);
-        };
-        let authenticated = outer.authenticated(head, len);
-        let bytes = authenticated.bytes();
-        if !self.receiving.open(&self.secret, header.tsc, bytes, packet, *icv) {
-            return Err(PairRefusal::Tag);
-        }
+        let opened = self.receiving.open_packet(&self.secret, outer, header, datagram);
+        opened.ok_or(PairRefusal::Tag)?;
         self.window.get_or_insert_default().insert(header.tsc);
         self.confirmed = true;
         Ok(())

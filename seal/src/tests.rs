@@ -239,6 +239,50 @@ fn every_changed_bit_and_every_cut_is_refused() {
 }
 
 #[test]
+fn a_recording_is_decrypted_in_both_directions_and_any_order() {
+    let (mut a, mut b) = (KeyRing::new(), KeyRing::new());
+    let (for_a, for_b) = pairs((1, 11), (2, 22), 5);
+    let other = pairs((1, 11), (3, 33), 6).0;
+    a.install(&Pair { confirmed: true, ..for_a.clone() });
+    b.install(&for_b);
+    let mut keys = RecordingKeys::new();
+    assert!(keys.is_empty());
+    let mut packet = b"former content".to_vec();
+    let to_a = sealed(&mut b, &path(2, 1), b"to a").unwrap();
+    assert_eq!(keys.open(&path(2, 1), &to_a, &mut packet), Err(OpenError::UnknownSender));
+    assert!(packet.is_empty());
+    // The secret of another pair with the same sender comes first.
+    for pair in [&other, &for_a, &for_a] {
+        keys.add(pair.domain, &pair.secret, [pair.own, pair.theirs]);
+    }
+    // The former key interval is met again after later ones.
+    let (mut late, outer) = (PairState::new(&for_a, (1 << 24) * 3), path(1, 2));
+    let seal = |state: &mut PairState, content: &[u8]| {
+        let mut bytes = vec![0; OVERHEAD + content.len()];
+        bytes[Tss::LEN_SSI..][..content.len()].copy_from_slice(content);
+        assert!(state.seal(&outer, &mut bytes));
+        bytes
+    };
+    let first = seal(&mut PairState::new(&for_a, 0), b"first");
+    let recorded = [first, seal(&mut late, b"late"), seal(&mut late, b"later")];
+    for _ in 0..2 {
+        for (bytes, content) in recorded.iter().zip([&b"first"[..], b"late", b"later"]) {
+            assert_eq!(keys.open(&outer, bytes, &mut packet), Ok(()));
+            assert_eq!(packet, content);
+        }
+        assert_eq!(keys.open(&path(2, 1), &to_a, &mut packet), Ok(()));
+        assert_eq!(packet, b"to a");
+    }
+    assert_eq!(keys.open(&path(2, 3), &to_a, &mut packet), Err(OpenError::BadTag));
+    assert_eq!(keys.open(&path(2, 1), &to_a[..20], &mut packet), Err(OpenError::BadTag));
+    assert_eq!(keys.open(&path(2, 1), b"\x10clear", &mut packet), Err(OpenError::Clear));
+    let mut elsewhere = to_a.clone();
+    elsewhere[3] ^= 1;
+    assert_eq!(keys.open(&path(2, 1), &elsewhere, &mut packet), Err(OpenError::UnknownSender));
+    assert!(packet.is_empty());
+}
+
+#[test]
 fn two_handshakes_at_once_leave_both_ends_able_to_talk() {
     let (mut a, mut b) = (KeyRing::new(), KeyRing::new());
     let (first_a, first_b) = pairs((1, 11), (2, 22), 5);

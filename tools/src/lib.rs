@@ -1,5 +1,5 @@
-//! The `squall` command: `run`, simulations, experiments, reports, the emulator's command line, `top`
-//! and `doctor`.
+//! The `squall` command: `run`, simulations, experiments, reports, the emulator's command line, `top`,
+//! `doctor` and `decrypt`.
 //!
 //! - [`cli`]: the command line.
 //! - [`plan`]: experiments, and [`shipped`], the plans that the program contains.
@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
+mod decrypt;
 mod doctor;
 mod emulate;
 pub mod plan;

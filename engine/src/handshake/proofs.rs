@@ -3,7 +3,7 @@
 
 use crate::base::{Instance, JobKey, PairSecret, Proof, Purpose};
 use crate::reliability::Association;
-use crate::wire::Handshake;
+use crate::wire::{Handshake, Stage};
 
 /// The values of a handshake that both ends see.
 pub(super) struct Transcript([u64; 4]);
@@ -52,10 +52,41 @@ impl Transcript {
     }
 }
 
+/// A handshake that was recorded on its way between two endpoints.
+#[derive(Clone, Debug)]
+pub struct RecordedHandshake {
+    /// Instance of the endpoint that began the handshake.
+    pub initiator: Instance,
+    /// Instance of the endpoint that answered it.
+    pub responder: Instance,
+    /// Secret of the two endpoints. `None` if the sender of the packet has not proven that it knows
+    /// the key.
+    pub secret: Option<PairSecret>,
+}
+
+impl RecordedHandshake {
+    /// Derives the secret of the handshake that `packet` belongs to. Returns `None` if the packet
+    /// does not have all of its values: it is neither a challenge nor a confirmation, or a
+    /// confirmation that does not name the responder.
+    #[must_use]
+    pub fn new(key: &JobKey, packet: &Handshake) -> Option<Self> {
+        let sender = Instance::new(packet.instance)?;
+        let receiver = Instance::new(packet.expected)?;
+        let (initiator, responder, purpose) = match packet.stage {
+            Stage::Challenge => (receiver, sender, Purpose::Answer),
+            Stage::Confirm => (sender, receiver, Purpose::Confirm),
+            Stage::Hello | Stage::Welcome | Stage::Refuse => return None,
+        };
+        let exchange = Transcript::new(initiator, responder, packet);
+        let proven = exchange.is_proven(Some(key), purpose, packet);
+        Some(Self { initiator, responder, secret: proven.then(|| exchange.secret(key)) })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Reason, Stage, WIRE_VERSION};
+    use crate::wire::{Reason, WIRE_VERSION};
 
     /// The numbers are the test vector of `docs/wire.md`, computed by Python's `hmac`.
     #[test]
@@ -90,5 +121,40 @@ mod tests {
         ];
         assert_eq!(secret.expose()[..], halves.map(u128::to_be_bytes).concat());
         assert_eq!(key.job_id(), 0x7d_28bb);
+    }
+    #[test]
+    fn a_recorded_handshake_yields_the_secret_to_who_has_the_key() {
+        let (asker, answerer) = (0x1112_1314, 0x2122_2324);
+        let key = JobKey::new(b"0123456789abcdef");
+        let instance = |number| Instance::new(number).expect("not 0");
+        let mut challenge = Handshake {
+            stage: Stage::Challenge,
+            version: WIRE_VERSION,
+            port: 4793,
+            reason: Reason::None,
+            nonce: 0x0102_0304_0506_0708,
+            instance: answerer,
+            expected: asker,
+            cookie: 0x3132_3334_3536_3738,
+            job_id: 1,
+            capabilities: Handshake::ENCRYPTS,
+            proof: [0; 16],
+        };
+        let mut confirm =
+            Handshake { stage: Stage::Confirm, instance: asker, expected: answerer, ..challenge };
+        let exchange = Transcript::new(instance(asker), instance(answerer), &challenge);
+        challenge.proof = exchange.prove(&key, Purpose::Answer);
+        confirm.proof = exchange.prove(&key, Purpose::Confirm);
+        for packet in [challenge, confirm] {
+            let read = RecordedHandshake::new(&key, &packet).expect("all values");
+            assert_eq!((read.initiator.get(), read.responder.get()), (asker, answerer));
+            assert!(read.secret == Some(exchange.secret(&key)));
+            let other = RecordedHandshake::new(&JobKey::new(&[7; 16]), &packet);
+            assert!(other.expect("all values").secret.is_none());
+        }
+        let hello = Handshake { stage: Stage::Hello, ..confirm };
+        for packet in [hello, Handshake { expected: 0, ..confirm }] {
+            assert!(RecordedHandshake::new(&key, &packet).is_none());
+        }
     }
 }

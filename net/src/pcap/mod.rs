@@ -268,14 +268,15 @@ fn build_headers<'a>(
 }
 
 /// The Internet checksum (RFC 1071) over pieces of any length.
-#[derive(Default)]
-struct Checksum {
+#[derive(Clone, Debug, Default)]
+pub struct Checksum {
     sum: u64,
     odd: bool,
 }
 
 impl Checksum {
-    fn add(&mut self, mut bytes: &[u8]) {
+    /// Adds bytes.
+    pub fn add(&mut self, mut bytes: &[u8]) {
         if self.odd {
             let [first, rest @ ..] = bytes else { return };
             self.sum += u64::from(*first);
@@ -292,7 +293,9 @@ impl Checksum {
         }
     }
 
-    fn finish(self) -> u16 {
+    /// Returns the checksum of all bytes: 0 if they contained the right one.
+    #[must_use]
+    pub fn finish(self) -> u16 {
         let mut sum = self.sum;
         while sum > 0xffff {
             sum = (sum & 0xffff) + (sum >> 16);

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Arg, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
+use crate::decrypt::command as decrypt;
 use crate::doctor::command as doctor;
 use crate::emulate::cli as emulate;
 use crate::run::cli as job;
@@ -53,6 +54,8 @@ enum Command {
     Top(top::TopArgs),
     /// Say why jobs do not start, do not reach each other, or will be slow.
     Doctor(doctor::DoctorArgs),
+    /// Decrypt a capture of a job with a key, for Wireshark.
+    Decrypt(decrypt::DecryptArgs),
     /// Print the completions of a shell: `squall completions bash`.
     Completions {
         /// Which shell.
@@ -127,6 +130,9 @@ pub fn main(commit: Option<&str>) -> ExitCode {
         Command::Report(args) => report::run(&args),
         Command::Top(args) => watched(args.serves(), |stop| top::run(&args, stop)),
         Command::Doctor(args) => watched(args.answers(), |stop| doctor::run(&args, stop)),
+        Command::Decrypt(args) => decrypt::run(&args, &mut io::stdout())
+            .map(|decrypted| u8::from(!decrypted))
+            .map_err(Failure::failed),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { folder } => pages::manual(&folder),
     };
