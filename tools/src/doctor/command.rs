@@ -12,7 +12,7 @@ use super::environment::variable;
 use super::finding::{Finding, Level};
 use super::interface::{self, Selection};
 use super::probe::Choice;
-use super::{firewall, host, launchers, library, peers, probe};
+use super::{encryption, firewall, host, launchers, library, peers, probe};
 
 /// Say why jobs do not start, do not reach each other, or will be slow.
 ///
@@ -81,6 +81,10 @@ pub(crate) fn run(args: &DoctorArgs, stop: &Arc<AtomicBool>) -> io::Result<bool>
     }
     show("firewall", vec![firewall::lines(variable("FI_SQUALL_PORT").as_deref())])?;
     show("launchers", launchers::check())?;
+    let (key_file, tss) = (variable("FI_SQUALL_KEY_FILE"), variable("FI_SQUALL_TSS"));
+    if let Some(finding) = encryption::judge(key_file.as_deref(), tss.as_deref()) {
+        show("encryption", vec![finding])?;
+    }
     let count = |level| all.iter().filter(|finding| finding.level == level).count();
     let (faults, notes) = (count(Level::Fault), count(Level::Note));
     writeln!(io::stdout(), "{}", summarize(faults, notes))?;

@@ -5,9 +5,10 @@
 //! the remedy if it is not. [`library`] asks libfabric, [`interface`] chooses as endpoints do
 //! and [`ranking`] prints all interfaces, [`host`] opens a port as endpoints do, [`peers`] sends
 //! packets that the other end answers, [`firewall`] and [`launchers`] print the settings that are
-//! needed.
+//! needed, and [`encryption`] examines the key of jobs.
 
 pub(crate) mod command;
+mod encryption;
 pub(crate) mod environment;
 mod finding;
 mod firewall;

@@ -54,6 +54,7 @@ impl Endpoint {
             NAMES.iter().map(|name| counter(name, Merge::Sum)).collect();
         counters.push(counter("cwnd_min", Merge::Min));
         counters.push(counter("detours", Merge::Sum));
+        counters.push(counter("tx_sealed", Merge::Sum));
         let flow = [
             "peer",
             "initiator",
@@ -95,7 +96,7 @@ impl Endpoint {
 
     /// Writes counters in the order of their names. Counters beyond those given are zero.
     fn write<const N: usize>(&self, at: u64, given: [u64; N], flow_bytes: u64) {
-        let mut counters = [0; NAMES.len() + 2];
+        let mut counters = [0; NAMES.len() + 3];
         counters[..N].copy_from_slice(&given);
         let peer = address_words("10.0.0.9:4793".parse().expect("literal"));
         let flow = [3, 1, flow_bytes, 100, 1, 65536, 2, 1, 1, 75, 9, 0, 25, 0, 1];
@@ -133,7 +134,7 @@ fn what_happened_between_two_looks_is_shown() {
     let rows = look(&pages, &mut history, 2 * SECOND);
     assert_eq!(rows.len(), 2);
     assert_eq!(rows[0].lately.of("tx_payload_bytes"), 1000, "since it was enabled");
-    one.write(4 * SECOND, [5000, 1100, 20, 20, 150, 0, 0, 0, 0, 60], 7000);
+    one.write(4 * SECOND, [5000, 1100, 20, 20, 150, 0, 0, 0, 0, 60, 0, 9], 7000);
     let rows = look(&pages, &mut history, 4 * SECOND);
     let lately = &rows[0].lately;
     assert_eq!((lately.span.0, lately.of("tx_payload_bytes")), (2 * SECOND, 4000));
@@ -146,6 +147,10 @@ fn what_happened_between_two_looks_is_shown() {
     assert_eq!(rows[1].lately.span.0, 0, "it wrote nothing since");
     assert!(why(&rows[1]).starts_with("not served for 2"), "{}", why(&rows[1]));
     let jobs = jobs(&rows);
+    let shown = page(&rows, &jobs);
+    let parts =
+        [" time-outs, encrypted\n", " at 10.0.0.0:4793, encrypted: ", " at 10.0.0.1:4793: "];
+    assert!(parts.iter().all(|part| shown.contains(part)), "{shown}");
     let [job] = &jobs[..] else { panic!("{jobs:?}") };
     let of_job =
         |name: &str| job.counters.iter().find(|(row, _)| row.name == name).map(|(_, v)| *v);

@@ -126,8 +126,10 @@ pub(super) fn headline(job: &Job) -> String {
     let name = if job.name.is_empty() { "no job" } else { &job.name };
     let ranks = job.ranks.map_or_else(String::new, |ranks| format!(" of {ranks}"));
     let resent = value("retransmissions") as f64 / value("data_packets").max(1) as f64;
+    // An endpoint encrypts all of its packets or none.
+    let encrypted = if value("tx_sealed") > 0 { ", encrypted" } else { "" };
     format!(
-        "{name}: {}{ranks} processes, {:.0} s; sent {}B, received {}B, {:.2} % of the packets again, {} time-outs",
+        "{name}: {}{ranks} processes, {:.0} s; sent {}B, received {}B, {:.2} % of the packets again, {} time-outs{encrypted}",
         job.processes,
         job.open.0 as f64 / 1e9,
         scaled(value("tx_payload_bytes") as f64),
@@ -156,7 +158,10 @@ pub(super) fn page(rows: &[Row], jobs: &[Job]) -> String {
     page.push('\n');
     for row in rows {
         let of = &row.seen.snapshot.description;
-        page.push_str(&format!("{}.{} at {}: {}\n", of.pid, of.endpoint, of.local, why(row)));
+        let encrypts = row.seen.snapshot.counter("tx_sealed") > 0;
+        let state = if encrypts { ", encrypted" } else { "" };
+        let (pid, endpoint, local) = (of.pid, of.endpoint, &of.local);
+        page.push_str(&format!("{pid}.{endpoint} at {local}{state}: {}\n", why(row)));
     }
     page
 }
