@@ -181,6 +181,7 @@ local REASONS = {
   [4] = "CROWDED",
   [5] = "KEY",
   [6] = "UNLISTED",
+  [7] = "ENCRYPTION",
 }
 
 local UDP_PORT = 4793
