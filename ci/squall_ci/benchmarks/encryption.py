@@ -18,8 +18,9 @@ import tempfile
 
 from squall_ci import rounds
 from squall_ci.benchmarks.perf import perf, Side, VERIFIED
-from squall_ci.paths import need, ROOT
-from squall_ci.process import run, Word
+from squall_ci.paths import need
+from squall_ci.process import run
+from squall_ci.programs import example
 from squall_ci.tally import table
 
 # UDP payload of the largest packet, by MTU.
@@ -29,21 +30,9 @@ BULK, TRIP = "bw:1048576:100", "lat:64:20000"
 BULK_BOUND, TRIP_BOUND = 0.85, 0.6
 
 
-def cipher(payload: int) -> float:
+def cipher(program: pathlib.Path, payload: int) -> float:
     """Returns the bytes per ns of the slower of sealing and opening packets of this size."""
-    command: list[Word] = [
-        "cargo",
-        "run",
-        "-q",
-        "--release",
-        "-p",
-        "squall-seal",
-        "--example",
-        "cipher_speed",
-        "--",
-        payload,
-    ]
-    result = run(["env", "-C", ROOT, *command], {}, 600)
+    result = run([program, payload])
     need(result.ok, f"cipher_speed: {result.why()}\n{result.output}")
     return payload / max(float(word) for word in result.output.split()[1:])
 
@@ -53,6 +42,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    cipher_speed = example("squall-seal", "cipher_speed")
     with tempfile.TemporaryDirectory() as folder:
         key = pathlib.Path(folder) / "job.key"
         key.touch(mode=0o600)
@@ -72,7 +62,7 @@ def main(args: argparse.Namespace) -> int:
                     need(problem is None, f"{name}: {problem}")
                     for word, value in values.items():
                         samples.setdefault(f"{mtu} {word}", {}).setdefault(name, []).append(value)
-                samples.setdefault(f"{mtu} cipher", {}).setdefault("cipher", []).append(cipher(payload))
+                samples.setdefault(f"{mtu} cipher", {}).setdefault("cipher", []).append(cipher(cipher_speed, payload))
     rows, missed = [], []
     for mtu in PAYLOADS:
         middle = {
