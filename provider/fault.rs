@@ -256,6 +256,17 @@ mod tests {
     }
 
     #[test]
+    fn the_end_that_encrypts_is_named() {
+        let own = ("10.0.0.1:4793".parse().expect("literal"), "eth0");
+        let text = |theirs| describe(OpError::OtherEncryption { theirs }, None, own, None);
+        assert!(text(true).contains("the peer encrypts, this endpoint does not"));
+        assert!(text(false).contains("this endpoint encrypts, the peer does not"));
+        for part in ["OtherEncryption", "FI_SQUALL_TSS", "job key"] {
+            assert!(text(true).contains(part) && text(false).contains(part), "{part}");
+        }
+    }
+
+    #[test]
     fn the_sentence_names_both_ends_and_the_cause() {
         let peer: SocketAddr = "10.0.0.2:4793".parse().expect("literal");
         let local: SocketAddr = "10.0.0.1:4793".parse().expect("literal");

@@ -412,6 +412,52 @@ static void key_in_a_file(void)
 	abi_close(&a);
 }
 
+/* Enables another endpoint of a's domain, which is refused with these words in the log. */
+static int enable_another(struct fi_info *info, const char *words[], int n)
+{
+	struct fid_ep *ep;
+	log_begin();
+	EQUAL(fi_endpoint(a.domain, info, &ep, NULL), 0);
+	EQUAL(fi_ep_bind(ep, &a.av->fid, 0), 0);
+	EQUAL(fi_ep_bind(ep, &a.cq->fid, FI_TRANSMIT | FI_RECV), 0);
+	int rc = fi_enable(ep);
+	EQUAL(fi_close(&ep->fid), 0);
+	log_says(words, n);
+	return rc;
+}
+
+/* An endpoint that must encrypt needs a key. */
+static void encryption_without_a_key(void)
+{
+	struct want keyed = plain;
+	keyed.ep_key = ONE;
+	setenv("FI_SQUALL_TSS", "required", 1);
+	abi_open(&a, &keyed);
+	struct fi_info *info = fi_dupinfo(a.info);
+	CHECK(info);
+	info->ep_attr->auth_key_size = 0;
+	const char *words[] = {"FI_SQUALL_TSS=required", "no job key", "FI_SQUALL_KEY_FILE"};
+	EQUAL(enable_another(info, words, 3), -FI_EACCES);
+	info->ep_attr->auth_key_size = strlen(ONE);
+	fi_freeinfo(info);
+	abi_close(&a);
+}
+
+/* Switches cannot write into encrypted packets. */
+static void encryption_where_switches_write(void)
+{
+	setenv("FI_SQUALL_CC", "hpcc", 1);
+	abi_open(&a, &plain);
+	struct fi_info *info = fi_dupinfo(a.info);
+	CHECK(info);
+	info->ep_attr->auth_key = (uint8_t *)strdup(ONE);
+	info->ep_attr->auth_key_size = strlen(ONE);
+	const char *words[] = {"FI_SQUALL_CC=hpcc", "encryption", "FI_SQUALL_TSS=off"};
+	EQUAL(enable_another(info, words, 3), -FI_EINVAL);
+	fi_freeinfo(info);
+	abi_close(&a);
+}
+
 /* Who is not in the address vector waits until it is, and is a stranger again when it was removed. */
 static void peers_in_the_address_vector_alone(void)
 {
@@ -447,6 +493,8 @@ static const struct test tests[] = {
 	TEST(keys_of_jobs, NULL, NULL, 0),
 	TEST(keys_that_can_be_found_by_trying, NULL, NULL, 0),
 	TEST(key_in_a_file, NULL, NULL, 1),
+	TEST(encryption_without_a_key, NULL, NULL, 0),
+	TEST(encryption_where_switches_write, NULL, NULL, 0),
 	TEST(peers_in_the_address_vector_alone, NULL, NULL, 0),
 };
 
