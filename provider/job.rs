@@ -6,7 +6,7 @@
 //! theirs is the same for all that may become one job (MPI_Comm_spawn, MPI_Comm_connect).
 
 use core::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::sync::Arc;
@@ -106,6 +106,26 @@ impl Job {
     }
 }
 
+/// Checks that a file with secrets is a regular one that only its owner may use.
+///
+/// # Errors
+/// The error number, and the reason with a remedy.
+pub(crate) fn check_private(
+    about: &Metadata,
+    path: &str,
+) -> core::result::Result<(), (Errno, String)> {
+    if !about.is_file() {
+        return Err((Errno::INVAL, "this is no regular file; name another one".to_owned()));
+    }
+    let mode = about.permissions().mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        let why =
+            format!("its group or others may use the file (mode {mode:04o}); run chmod 600 {path}");
+        return Err((Errno::ACCES, why));
+    }
+    Ok(())
+}
+
 /// The secret in a file, without the end of its last line.
 fn from_file(path: &str) -> Result<Zeroizing<Vec<u8>>> {
     let refuse = |errno: Errno, why: &str| {
@@ -120,15 +140,7 @@ fn from_file(path: &str) -> Result<Zeroizing<Vec<u8>>> {
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
     let file = file.map_err(unreadable)?;
     let about = file.metadata().map_err(unreadable)?;
-    if !about.is_file() {
-        return Err(refuse(Errno::INVAL, "this is no regular file"));
-    }
-    let mode = about.permissions().mode() & 0o7777;
-    if mode & 0o077 != 0 {
-        let why =
-            format!("its group or others may use the file (mode {mode:04o}); run chmod 600 {path}");
-        return Err(refuse(Errno::ACCES, &why));
-    }
+    check_private(&about, path).map_err(|(errno, why)| refuse(errno, &why))?;
     // With room for the whole file, so that no copy is left behind when the vector grows.
     let mut secret = Zeroizing::new(Vec::with_capacity(LONGEST + 2));
     file.take(LONGEST as u64 + 2).read_to_end(&mut secret).map_err(unreadable)?;

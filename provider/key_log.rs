@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use squall_seal::{KeyLogEntry, Pair};
 
 use crate::errno::{Errno, Result};
+use crate::job::check_private;
 use crate::logger::USER;
 use crate::stats::expand;
 
@@ -39,7 +40,7 @@ impl KeyLog {
             Ok(file) => {
                 log::warn!(
                     target: USER,
-                    "FI_SQUALL_KEY_LOG={path}: whoever reads this file can decrypt the packets \
+                    "FI_SQUALL_KEY_LOG={path}: everyone who reads this file can decrypt the packets \
                      of the endpoint at {local}; use it for tests alone, and delete it afterwards"
                 );
                 Ok(Some(Self { file, path, local, failed: false }))
@@ -93,20 +94,12 @@ fn open_private(path: &str) -> core::result::Result<File, (Errno, String)> {
     let about = file.metadata().map_err(|error| {
         (Errno::INVAL, format!("cannot examine it: {error}; name another file"))
     })?;
-    if !about.is_file() {
-        return Err((Errno::INVAL, "this is no regular file; name another one".to_owned()));
-    }
+    check_private(&about, path)?;
     // SAFETY: geteuid(2) takes no arguments and returns the user id of this process; it cannot fail.
     let user = unsafe { libc::geteuid() };
-    let mode = about.mode() & 0o7777;
     if about.uid() != user {
         let why = "the file belongs to another user, who could read it; name another one";
         return Err((Errno::ACCES, why.to_owned()));
-    }
-    if mode & 0o077 != 0 {
-        let why =
-            format!("its group or others may use the file (mode {mode:04o}); run chmod 600 {path}");
-        return Err((Errno::ACCES, why));
     }
     Ok(file)
 }

@@ -187,8 +187,8 @@ params! {
          that proves its address is accepted.";
     key_log: kinds::Text = "KEY_LOG", "",
         "File to append the secrets of encrypted connections to, for squall decrypt; %p is the process, %h the host, %e the \
-         endpoint. Whoever has it can read the packets, so only its owner may have access, and a file that others \
-         may use is refused. Default: no such file.";
+         endpoint. Everyone who has the file can read the packets, so a file that other users may use is \
+         refused. Default: no such file.";
     tss: kinds::EncryptionPolicy = "TSS", "auto",
         "Encryption of packets (Ultra Ethernet's transport security sublayer, AES-256-GCM): with a job key, see \
          KEY_FILE (auto); never (off); or always, so that an endpoint without a job key is an error (required). Both \

@@ -52,8 +52,8 @@ const LIFETIME: Span = Span::secs(1);
 /// without state at the sender.
 ///
 /// A cookie depends on the last confirmation of the same peer that was accepted. The next one that is
-/// accepted invalidates it. Otherwise whoever has recorded the packets of a handshake could repeat
-/// its confirmation after a later handshake, and then the packets that followed it.
+/// accepted invalidates it. Otherwise an attacker that has recorded a handshake could repeat its
+/// confirmation after a later handshake, and then the packets that followed it.
 #[derive(Debug)]
 struct Cookies {
     keys: [u64; 2],
@@ -98,6 +98,8 @@ impl Cookies {
         self.compute(now.0 >> Self::AGE_BITS, asker, packet, last)
     }
 
+    /// Returns whether the sender of a confirmation has received its cookie at the address that it
+    /// claims, after the confirmation `last`.
     fn is_valid(
         &self,
         now: Time,
@@ -544,18 +546,6 @@ impl Handshakes {
         })
     }
 
-    /// Returns whether the sender of a confirmation has received the challenge at the address that
-    /// it claims, after the confirmation `last`.
-    fn is_proven(
-        &self,
-        now: Time,
-        asker: SocketAddr,
-        packet: &Handshake,
-        last: Option<Confirmation>,
-    ) -> bool {
-        self.cookies.is_valid(now, asker, packet, last)
-    }
-
     /// Notifies an endpoint that it is verified.
     fn send_welcome(&mut self, config: &Config, asker: SocketAddr, packet: &Handshake) {
         let us = Self::own_handshake(config, Stage::Welcome);
@@ -584,26 +574,26 @@ mod tests {
         let now = Time(1 << 40);
         let cookie = part.cookies.issue(now, ASKER, &hello, None);
         let confirm = Handshake { cookie, ..hello };
-        assert!(part.is_proven(now, ASKER, &confirm, None));
-        assert!(part.is_proven(now + Span::secs(68), ASKER, &confirm, None));
-        assert!(!part.is_proven(now + Span::secs(140), ASKER, &confirm, None));
+        assert!(part.cookies.is_valid(now, ASKER, &confirm, None));
+        assert!(part.cookies.is_valid(now + Span::secs(68), ASKER, &confirm, None));
+        assert!(!part.cookies.is_valid(now + Span::secs(140), ASKER, &confirm, None));
         let accepted = Some(Confirmation { nonce: hello.nonce, cookie, at: now });
         assert!(Handshakes::is_repeated(now, &confirm, accepted));
         assert!(!Handshakes::is_repeated(now + Span::secs(140), &confirm, accepted));
         assert!(!Handshakes::is_repeated(now, &hello, accepted));
-        assert!(!part.is_proven(now, ASKER, &confirm, accepted));
+        assert!(!part.cookies.is_valid(now, ASKER, &confirm, accepted));
         let mut other = ASKER;
         other.set_port(5001);
-        assert!(!part.is_proven(now, other, &confirm, None));
+        assert!(!part.cookies.is_valid(now, other, &confirm, None));
         let elsewhere = SocketAddr::from(([10, 0, 0, 3], 5000));
-        assert!(!part.is_proven(now, elsewhere, &confirm, None));
+        assert!(!part.cookies.is_valid(now, elsewhere, &confirm, None));
         for bad in [
             Handshake { nonce: 8, ..confirm },
             Handshake { instance: 77, ..confirm },
             Handshake { cookie: cookie ^ 1, ..confirm },
             Handshake { cookie: 0, ..confirm },
         ] {
-            assert!(!part.is_proven(now, ASKER, &bad, None));
+            assert!(!part.cookies.is_valid(now, ASKER, &bad, None));
         }
     }
 

@@ -87,13 +87,7 @@ mod tests {
     use super::*;
     use crate::base::TrafficClass;
     use crate::burst::tests::{Sample, send};
-    use crate::mock::Mock;
-
-    fn received(port: &mut CrcPort<Mock>) -> Vec<Vec<u8>> {
-        let mut got = vec![];
-        port.recv_each(Time::ZERO, 10, &mut |_, bytes| got.push(bytes.to_vec()));
-        got
-    }
+    use crate::mock::{Mock, received};
 
     #[test]
     fn damaged_packets_are_dropped_and_others_unchanged() {

@@ -21,6 +21,13 @@ impl Mock {
     }
 }
 
+/// Returns the packets that a port has received, at most ten.
+pub(crate) fn received(port: &mut impl Port) -> Vec<Vec<u8>> {
+    let mut got = vec![];
+    port.recv_each(Time::ZERO, 10, &mut |_, bytes| got.push(bytes.to_vec()));
+    got
+}
+
 impl Port for Mock {
     fn send(&mut self, _now: Time, burst: Burst<'_>) -> SendReport {
         let sent = burst.packets().len().min(self.room);

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
     use crate::base::{Instance, PairSecret, TrafficClass};
     use crate::burst::tests::{Sample, send};
-    use crate::mock::Mock;
+    use crate::mock::{Mock, received};
 
     const ADDR: &str = "127.0.0.1:9000";
 
@@ -239,12 +239,6 @@ mod tests {
             payload,
             trailer: b"",
         }
-    }
-
-    fn received(port: &mut SealPort<Mock>) -> Vec<Vec<u8>> {
-        let mut got = vec![];
-        port.recv_each(Time::ZERO, 10, &mut |_, bytes| got.push(bytes.to_vec()));
-        got
     }
 
     #[test]
@@ -274,9 +268,9 @@ mod tests {
     #[test]
     fn a_packet_that_cannot_be_encrypted_is_lost_and_delays_no_other() {
         let mut port = port(None);
-        let stranger = Sample { dst: "127.0.0.1:1".parse().unwrap(), ..sample(&[b"secret"]) };
+        let unknown = Sample { dst: "127.0.0.1:1".parse().unwrap(), ..sample(&[b"secret"]) };
         let sent =
-            send(&mut port, Time::ZERO, &[stranger, sample(&[b"a"]), stranger, sample(&[b"b"])]);
+            send(&mut port, Time::ZERO, &[unknown, sample(&[b"a"]), unknown, sample(&[b"b"])]);
         assert_eq!((sent.sent, sent.failed, port.counters().tx_unsealable), (4, 2, 2));
         assert_eq!(received(&mut port), [b"\x10a", b"\x10b"]);
     }
@@ -330,8 +324,8 @@ mod tests {
             proof: [0; 16],
         };
         let len = packet.emit(&mut hello);
-        let stranger = "127.0.0.1:1".parse().unwrap();
-        let sample = Sample { dst: stranger, header: &hello[..len], ..sample(&[]) };
+        let unknown = "127.0.0.1:1".parse().unwrap();
+        let sample = Sample { dst: unknown, header: &hello[..len], ..sample(&[]) };
         assert_eq!(send(&mut port, Time::ZERO, &[sample]).failed, 0);
         assert_eq!(port.inner.queue[0].1, hello[..len]);
         assert_eq!(received(&mut port), [&hello[..len]]);

@@ -68,8 +68,7 @@ pub(crate) struct Poller {
 }
 
 /// Passes on the secrets that the engine shares with peers, and logs those that are new.
-fn update_keys(engine: &mut Engine, keys: &mut KeyRing, log: Option<&mut KeyLog>) {
-    let mut log = log;
+fn update_keys(engine: &mut Engine, keys: &mut KeyRing, mut log: Option<&mut KeyLog>) {
     while let Some(event) = engine.poll_secret() {
         match event {
             SecretEvent::Shared(SharedSecret { peer, instance, secret, asked }) => {

@@ -331,14 +331,14 @@ impl Kind for PeerPolicy {
     }
 }
 
-/// The endpoints that encrypt their packets.
+/// The choice of the endpoints that encrypt their packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EncryptionPolicy {
-    /// Those with a job key.
+    /// Endpoints with a job key encrypt.
     Keyed,
-    /// None.
+    /// No endpoint encrypts.
     Off,
-    /// All; one without a job key cannot be opened.
+    /// All endpoints encrypt, and an endpoint without a job key cannot be opened.
     Required,
 }
 

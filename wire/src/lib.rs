@@ -51,8 +51,8 @@
 //! disagree or leave a rule open. REF is the reference provider (ultraethernet/uet-ref-prov), WS
 //! Wireshark's `packet-uet.c`, X2 xdp2-dev/xdp2, SU SUET, NS3 the ns-3 models, HT uet-htsim.
 //!
-//! What the specification does not have at all is in `docs/wire.md`, with a registry of the private
-//! numbers: the handshake, the use of `initiator`, message ids and NO_OP, fragments, telemetry, rate
+//! The page `docs/wire.md` describes all that the specification does not have, with a registry of the
+//! private numbers: the handshake, the use of `initiator`, message ids and NO_OP, fragments, telemetry, rate
 //! packets. A change there and in this crate go together.
 //!
 //! | Question | Sources | Choice |

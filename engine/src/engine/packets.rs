@@ -111,7 +111,8 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
             }
             Packet::Negotiation { values, .. } => return self.handle_negotiation(values),
             Packet::Rates(packet) => return self.handle_rates(&packet),
-            // RUDI, UUD and TSS are not used between our endpoints.
+            // RUDI and UUD are not used between our endpoints. The driver of an endpoint that encrypts
+            // opens TSS packets before the engine gets them.
             _ => {
                 self.engine.report.counters.rx_foreign += 1;
                 return;

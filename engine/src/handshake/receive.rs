@@ -132,7 +132,7 @@ impl Handshakes {
             && packet.capabilities == ours.capabilities;
         let last = cx.peers.last_confirmation(from, instance);
         let repeated = Self::is_repeated(now, packet, last);
-        if !alike || !(repeated || self.is_proven(now, from, packet, last)) {
+        if !alike || !(repeated || self.cookies.is_valid(now, from, packet, last)) {
             cx.counters.rx_bad_handshakes += 1;
             // This endpoint has not sent the peer a challenge lately.
             if alike && self.may_answer(now) {

@@ -39,7 +39,7 @@ pub(super) enum CaptureError {
     Damaged(u64),
 }
 
-/// What the frames of an interface begin with.
+/// The header that the frames of an interface begin with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LinkType {
     /// An IP header, as in captures of FI_SQUALL_PCAP.
@@ -140,7 +140,7 @@ impl<R: Read> CaptureReader<R> {
     /// Reads the beginning of a capture.
     ///
     /// # Errors
-    /// It cannot be read, or is no capture.
+    /// The input cannot be read, or is no capture.
     pub(super) fn new(input: R) -> Result<Self, CaptureError> {
         let mut reader = Self {
             input,

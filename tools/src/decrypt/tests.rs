@@ -86,7 +86,8 @@ impl Endpoint {
     }
 }
 
-/// What a test works with: captures of both ends, a key log, and the packets that were sent.
+/// The files of a test, which are captures of both ends and a key log, and the packets that were
+/// sent.
 struct Recording {
     folder: PathBuf,
     captures: [PathBuf; 2],
