@@ -340,6 +340,11 @@ impl Handshakes {
         peers.at(from).find(asked)
     }
 
+    /// Returns whether the handshake with a peer repeats an earlier one, which verified the peer.
+    fn renews(&self, peer: PeerId) -> bool {
+        self.asking.get(&peer).is_some_and(|asking| asking.renews)
+    }
+
     /// Returns whether a handshake with a peer waits for its first challenge.
     fn is_open(&self, peer: PeerId) -> bool {
         self.asking.get(&peer).is_some_and(|asking| asking.cookie.is_none())

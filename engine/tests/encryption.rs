@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use squall_base::{JobKey, Span};
 use squall_engine::*;
 use squall_seal::OpenError;
-use squall_wire::{Handshake, Packet, parse};
+use squall_wire::{Handshake, Packet, Reason, Stage, parse};
 use world::*;
 
 /// Host `from` sends 3000 bytes with a tag, which is also the operation's context. Host `to`
@@ -164,6 +164,56 @@ fn a_peer_that_has_lost_the_secret_gets_a_new_one() {
     assert_eq!(end(&w, 1, 1006), Some(Ok(())));
     let refused = &w.hosts[1].keys.as_ref().unwrap().refused;
     assert!(refused.contains(&OpenError::UnknownSender));
+}
+
+/// An attacker who sees the question of a repeated handshake answers before the peer does. Only the
+/// peer can prove its answer, so no operation fails.
+#[test]
+fn forged_answers_do_not_end_a_repeated_handshake() {
+    for forgery in 0..9 {
+        let mut w = hosts(8, Faults::default(), [true; 2]);
+        exchange(&mut w, 0, 1, 5);
+        assert!(w.run(Span::secs(1), |w| end(w, 1, 1005).is_some()));
+        let addrs = [w.hosts[0].addr, w.hosts[1].addr];
+        w.hosts[1].keys.as_mut().unwrap().ring.remove(addrs[0]);
+        w.tap = Some(vec![]);
+        exchange(&mut w, 0, 1, 6);
+        let asked = |w: &World| {
+            let seen = w.tap.iter().flatten().filter(|seen| seen.dst == addrs[1]);
+            seen.filter_map(|seen| handshake(&seen.bytes)).find(|it| it.stage == Stage::Hello)
+        };
+        assert!(w.run(Span::secs(5), |w| asked(w).is_some()));
+        let hello = asked(&w).unwrap();
+        let theirs = Handshake {
+            instance: w.hosts[1].engine.shm().instance().get(),
+            expected: hello.instance,
+            port: addrs[1].port(),
+            ..hello
+        };
+        let refuse = |reason| Handshake { stage: Stage::Refuse, reason, ..theirs };
+        let challenge = Handshake { stage: Stage::Challenge, cookie: 9, ..theirs };
+        let forged = match forgery {
+            0 => refuse(Reason::None),
+            1 => refuse(Reason::Version),
+            2 => refuse(Reason::Job),
+            3 => refuse(Reason::Key),
+            4 => refuse(Reason::Encryption),
+            5 => refuse(Reason::Crowded),
+            6 => refuse(Reason::Unlisted),
+            7 => challenge,
+            _ => Handshake { capabilities: 0, ..challenge },
+        };
+        let mut out = [0; Handshake::LEN];
+        let len = forged.emit(&mut out);
+        let src = SocketAddr::new(addrs[1].ip(), 40_000);
+        let counters = |w: &World| w.hosts[0].engine.counters().0.rx_bad_handshakes;
+        let before = counters(&w);
+        w.inject(src, addrs[0], PacketMarks::default(), &out[..len]);
+        let counted = counters(&w) - before;
+        assert!(w.run(Span::secs(5), |w| end(w, 0, 6).is_some()), "{forged:?}");
+        assert_eq!((end(&w, 0, 6), end(&w, 1, 1006)), (Some(Ok(())), Some(Ok(()))), "{forged:?}");
+        assert_eq!(counted, 1, "{forged:?}");
+    }
 }
 
 /// The handshake that looks for a forgotten secret does not shorten the wait for a stopped process.

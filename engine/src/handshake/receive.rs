@@ -200,10 +200,18 @@ impl Handshakes {
         let Some(instance) = Instance::new(packet.instance) else {
             return HandshakeOutcome::Nothing;
         };
+        // A verified peer knows the key, so the contexts to it end only if the answer is proven. An
+        // attacker who has seen the question can send any other answer.
+        let renews = self.renews(peer);
         match packet.stage {
             Stage::Refuse if packet.reason == Reason::Stale => {
                 self.stop(peer);
-                self.start(cx.now, cx.config, peer, cx.peers.get(peer));
+                self.ask(cx.now, cx.config, (peer, cx.peers.get(peer)), renews);
+                HandshakeOutcome::Nothing
+            }
+            // Refusals carry no proof.
+            Stage::Refuse if renews => {
+                cx.counters.rx_bad_handshakes += 1;
                 HandshakeOutcome::Nothing
             }
             Stage::Refuse if packet.reason == Reason::Unlisted => {
@@ -228,13 +236,18 @@ impl Handshakes {
             Stage::Challenge if self.is_open(peer) => {
                 let config = cx.config;
                 let ours = Self::own_handshake(config, Stage::Hello);
+                let exchange = Transcript::new(config.instance, instance, packet);
+                let proven = exchange.is_proven(config.key.as_ref(), Purpose::Answer, packet);
+                if renews && !proven {
+                    cx.counters.rx_bad_handshakes += 1;
+                    return HandshakeOutcome::Nothing;
+                }
                 if packet.capabilities != ours.capabilities {
                     self.stop(peer);
                     let theirs = packet.capabilities & Handshake::ENCRYPTS != 0;
                     return HandshakeOutcome::Failed(peer, OpError::OtherEncryption { theirs });
                 }
-                let exchange = Transcript::new(config.instance, instance, packet);
-                if !exchange.is_proven(config.key.as_ref(), Purpose::Answer, packet) {
+                if !proven {
                     self.stop(peer);
                     cx.counters.rx_unauthorised += 1;
                     return HandshakeOutcome::Failed(peer, OpError::OtherKey);
