@@ -63,7 +63,8 @@ pub struct Config {
     /// The driver carries shared-memory records, so [`crate::ShmInterface::poll_verified_peer`] reports
     /// verified peers.
     pub shm: bool,
-    /// Largest number of packets that one call adds to a batch.
+    /// Number of packets in a batch after which no further train begins in the same call. A train is
+    /// never cut for it, because the rest of a train costs as much as a whole one.
     pub batch_packets: usize,
     /// Seed of everything that other hosts must not guess: context numbers, cookies, rendezvous
     /// keys.

@@ -296,8 +296,8 @@ impl Engine {
         }
     }
 
-    /// Adds packets that may leave now to `batch`, up to the configured number. Returns true if
-    /// there may be more.
+    /// Adds packets that may leave now to `batch`, until the configured number is reached at the end
+    /// of a train. Returns true if there may be more.
     pub fn poll_transmit(&mut self, now: Time, batch: &mut Batch) -> bool {
         let limit = batch.packets.len() + self.config.batch_packets;
         self.report.counters.tx_handshakes_dropped += self.handshakes.take_dropped();

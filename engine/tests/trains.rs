@@ -3,7 +3,7 @@
 
 mod world;
 
-use squall_base::{Span, UserSlice};
+use squall_base::{Batch, Span, UserSlice};
 use squall_engine::*;
 use world::*;
 
@@ -87,6 +87,18 @@ fn most_packets_of_a_message_form_a_run() {
     assert!(runs(&w, 1) + 6 >= LEN.div_ceil(PAYLOAD), "{}", runs(&w, 1));
     let (_, transport) = w.hosts[1].engine.counters();
     assert_eq!((transport.rx_duplicates, transport.rx_out_of_order), (0, 0));
+}
+
+#[test]
+fn a_batch_does_not_cut_a_train() {
+    let mut w = world(9, Faults::default(), |config| config.batch_packets = 8);
+    let base = w.hosts[1].memory.alloc(LEN as usize);
+    receive(&mut w, Buf::new(base, LEN));
+    message(&mut w, LEN);
+    let mut batch = Batch::default();
+    w.hosts[0].engine.poll_transmit(w.now, &mut batch);
+    assert_eq!(batch.packets.len() as u64, LEN.div_ceil(PAYLOAD));
+    assert!(batch.packets.iter().all(|packet| packet.path == batch.packets[0].path));
 }
 
 #[test]

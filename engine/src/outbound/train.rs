@@ -16,8 +16,6 @@ use crate::wire::PacketRun;
 pub(super) struct TrainRest {
     /// Payload bytes that are left, at least one.
     pub(super) left: u64,
-    /// Number of packets that the batch has room for.
-    pub(super) room: usize,
     /// No operation is queued behind this one.
     pub(super) alone: bool,
     /// The last packet requests an acknowledgement.
@@ -80,8 +78,7 @@ impl TrainBuilder<'_, '_> {
         let mut at = first.offset + len;
         // The last packet is not like the others.
         let alike = (rest.left - 1) / u64::from(len.max(1));
-        let most =
-            u64::from(self.template.max_packets()).min(rest.room as u64).min(u64::from(u16::MAX));
+        let most = u64::from(self.template.max_packets()).min(u64::from(u16::MAX));
         // The minimum is at most 65535, so it fits.
         let count = alike.min(most) as u16;
         if count > 0 {
@@ -100,9 +97,6 @@ impl TrainBuilder<'_, '_> {
             if u64::from(sent.count) < alike || asks || sent.last.path != sent.path {
                 return false;
             }
-        }
-        if usize::from(count) == rest.room {
-            return false;
         }
         let Some(len) = self.template.end_message() else { return false };
         let desc = Part { offset: at, len, ..first };

@@ -32,8 +32,8 @@ enum TurnOutcome {
 }
 
 impl Outbound {
-    /// Gives the context whose turn it is the opportunity to add packets to `batch`, up to `limit`
-    /// packets in all. Returns false if no context has anything to send.
+    /// Gives the context whose turn it is the opportunity to add packets to `batch`. No train begins
+    /// once the batch has `limit` packets. Returns false if no context has anything to send.
     pub(crate) fn transmit(
         &mut self,
         step: &mut Step<'_>,
@@ -73,7 +73,7 @@ impl Outbound {
                     Err(_) => return TurnOutcome::Done,
                 }
             }
-            match self.ops.send_new(step, id, batch, limit) {
+            match self.ops.send_new(step, id, batch) {
                 // The transport reports the context again when a packet must be retransmitted.
                 Ok(TurnOutcome::Done) => return TurnOutcome::Done,
                 Ok(TurnOutcome::More) => {}
@@ -92,15 +92,13 @@ impl Outbound {
 
 impl Ops {
     /// Sends the next packet of the operation at the head of a context's queue, and those that
-    /// follow it as a run, up to `limit` packets in all. Returns whether the context may have more
-    /// to send.
+    /// follow it in its train. Returns whether the context may have more to send.
     #[inline]
     fn send_new(
         &mut self,
         step: &mut Step<'_>,
         id: PdcId,
         batch: &mut Batch,
-        limit: usize,
     ) -> Result<TurnOutcome, SendError> {
         let tells = step.pdcs.config().needs_backlog();
         let backlog = if tells { self.backlog(step.contexts, id) } else { 0 };
@@ -151,9 +149,8 @@ impl Ops {
         let ended = if ends || told {
             ends
         } else {
-            let room = limit.saturating_sub(batch.packets.len());
             let alone = context.queue.len() == 1;
-            let rest = TrainRest { left: left - len, room, alone, prompt };
+            let rest = TrainRest { left: left - len, alone, prompt };
             train::send_rest_of_train(step, batch, id, op, (&grant, part), &rest)
         };
         let Some(context) = step.contexts.get_mut(id.into()) else { return Ok(TurnOutcome::Done) };
