@@ -41,15 +41,14 @@ const LARGEST_AUTO: usize = 16_376;
 /// Smallest packet that leaves room for headers and an injected message.
 const SMALLEST: usize = 576;
 
-/// From this size on, fewer packets than two would be acknowledged at a time by default.
-const BIG_PACKET: u32 = 8 << 10;
 /// Packets of a train that goes as frames, where a packet more costs what the first does: enough for the transport to
 /// save what it does once a train.
 const FRAMED_TRAIN: u32 = 4;
 /// Packets that a congestion window may always have on an emulator.
 const FABRIC_PACKETS: u64 = 8;
-/// The most bytes that a target may receive before it acknowledges (UE 1.0 table 3-28).
-const MAX_ACK_TRIGGER: u32 = 32 << 10;
+/// Bytes that a target receives before it acknowledges: the most that UE 1.0 allows (table 3-28),
+/// because each acknowledgement costs a system call at either end.
+const ACK_TRIGGER: u32 = 32 << 10;
 
 /// The delay of acknowledgements that the sender does not wait for. It is long enough for the application's answer to
 /// be sent first, because a system call takes 3 us at either end.
@@ -381,10 +380,15 @@ fn transport_config(
     let defaults = TransportConfig::new(max_packet, sender, paths, seed);
     let rto_min = params.rto_min.unwrap_or(Span::millis(5));
     let window = u16::try_from(params.recv_window).unwrap_or(defaults.recv_window_packets);
+    // Networks made of software are to show what was simulated.
+    let (ack_trigger, ack_linger) = if params.emulator.is_empty() {
+        (ACK_TRIGGER, ACK_LINGER)
+    } else {
+        (defaults.ack_trigger, Span::ZERO)
+    };
     let config = TransportConfig {
         recv_window_packets: window,
-        // Networks made of software are to show what was simulated.
-        ack_linger: if params.emulator.is_empty() { ACK_LINGER } else { Span::ZERO },
+        ack_linger,
         ack_delay: params.ack_delay.unwrap_or(defaults.ack_delay),
         rto_min,
         rto_init: defaults.rto_init.max(rto_min),
@@ -393,7 +397,7 @@ fn transport_config(
         idle_close: params.idle_close.unwrap_or(defaults.idle_close),
         loss,
         scope,
-        ack_trigger: if max_packet >= BIG_PACKET { MAX_ACK_TRIGGER } else { defaults.ack_trigger },
+        ack_trigger,
         trim_enabled: params.trimming,
         train_packets: params
             .train
