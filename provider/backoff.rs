@@ -108,6 +108,18 @@ impl Contention {
     }
 }
 
+/// Checks whether other threads want the processor of the calling thread, which polls now and then. Reads the thread's
+/// usage of its processor if the last reading is old enough.
+#[inline]
+pub(crate) fn check_contention(now: Time) -> bool {
+    let mut contention = CONTENTION.get();
+    if now.since(contention.since) >= SAMPLE {
+        contention.update(now, Usage::now());
+        CONTENTION.set(contention);
+    }
+    now < contention.until
+}
+
 /// Backoff of the threads that poll one queue or counter.
 #[derive(Default)]
 pub(crate) struct Backoff {
@@ -290,6 +302,10 @@ mod tests {
         assert_eq!(contention.until, Time::ZERO);
         contention.update(at(24_000), usage(11_000, 4, 11));
         assert_eq!(contention.until, at(24_000) + VALID);
+        CONTENTION.set(contention);
+        assert!(check_contention(at(24_000)), "the sample is new");
+        CONTENTION.set(Contention { until: at(24_000), ..contention });
+        assert!(!check_contention(at(24_000)));
     }
 
     #[test]

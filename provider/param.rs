@@ -175,7 +175,7 @@ params! {
     rto_min: kinds::Time = "RTO_MIN", "auto",
         "Smallest retransmission timeout. auto: 5ms, more than a scheduler's time slice.";
     ack_delay: kinds::Time = "ACK_DELAY", "auto",
-        "Longest time that a receiver delays an acknowledgement. auto: 150us.";
+        "Longest time that a receiver delays an acknowledgement. auto: 150us, and 1ms while other threads want its processor.";
     idle_close: kinds::Time = "IDLE_CLOSE", "30s",
         "A connection context idle for this long is closed; the next operation reopens it.";
     job: kinds::Count<1, 16777215> = "JOB", "1",

@@ -16,7 +16,7 @@ pub use packets::PacketMarks;
 pub use shm::{ShmCloseReason, ShmInterface, VerifiedPeer};
 pub use shutdown::Shutdown;
 
-use crate::base::{Batch, Datagram, Instance, RegionId, SecretRng, Time};
+use crate::base::{Batch, Datagram, Instance, RegionId, SecretRng, Span, Time};
 use crate::completion::{Completion, Notice, OpError, WaitLimit};
 use crate::config::Config;
 use crate::contexts::Contexts;
@@ -205,6 +205,12 @@ impl Engine {
     /// the region, and [`Engine::may_send`] returns false for packets of earlier batches that do.
     pub fn release_region(&mut self, now: Time, region: RegionId) {
         self.outbound.release_region(&mut step!(self, now), region);
+    }
+
+    /// Sets the longest delay of acknowledgements that nothing else causes
+    /// ([`TransportConfig::ack_delay`](crate::TransportConfig::ack_delay)), which the engine also expects of its peers.
+    pub fn set_ack_delay(&mut self, delay: Span) {
+        self.pdcs.set_ack_delay(delay);
     }
 
     /// Handles the loss of packets of `lost` bytes that found no room in this host's receive buffer

@@ -590,3 +590,26 @@ fn awaited_operations_request_their_acknowledgement() {
         assert!(!asks_for_acknowledgement(false, len, options), "{len} {options:?}");
     }
 }
+
+/// A longer delay of acknowledgements holds for the packets that arrive from then on.
+#[test]
+fn acknowledgements_are_delayed_as_long_as_was_set() {
+    for delay in [Span::micros(150), Span::millis(1)] {
+        let mut w = World::new(2, 1, Faults::default());
+        let send = |w: &mut World| {
+            let (peer, base) = (w.peer(0, 1), w.hosts[0].memory.put(b"bytes"));
+            let op = injected(peer, MatchSpace::Tagged, 1, Buf::new(base, 5), None);
+            w.submit(0, op).unwrap();
+        };
+        let acks = |w: &World| w.hosts[1].engine.counters().1.tx_acks;
+        send(&mut w);
+        w.run(Span::millis(50), |_| false);
+        // The sender would ask earlier for what it misses.
+        w.hosts.iter_mut().for_each(|host| host.engine.set_ack_delay(delay));
+        let (before, sent_at) = (acks(&w), w.now);
+        send(&mut w);
+        assert!(w.run(Span::millis(50), |w| acks(w) > before), "the message is acknowledged");
+        let after = w.now.since(sent_at);
+        assert!(after >= delay && after < delay + Span::micros(100), "{after:?}, not {delay:?}");
+    }
+}

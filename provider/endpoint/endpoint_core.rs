@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use squall_base::{RegionId, Time};
+use squall_base::{RegionId, Span, Time};
 use squall_engine::{Completion, Engine, Operation, PeerId, SubmitError, Submitted, Visibility};
 
 use super::Settings;
@@ -13,6 +13,7 @@ use super::peer_cache::PeerCache;
 use super::poller::{PollResult, Poller};
 use crate::addr::Name;
 use crate::background;
+use crate::backoff;
 use crate::endpoint_lock::EndpointLock;
 use crate::monitor::Monitor;
 use crate::mr::{Regions, UserMemory};
@@ -36,11 +37,23 @@ pub(crate) struct Core {
     name: Name,
     turns: Turns,
     monitor: Monitor,
+    ack_delays: AckDelays,
+    /// The delay in use is that of a contended processor.
+    contended: bool,
+}
+
+/// The longest delays of acknowledgements that nothing causes but the delay itself.
+pub(crate) struct AckDelays {
+    pub(crate) usual: Span,
+    /// The delay while other threads want the processor of the thread that polls. Each acknowledgement then costs both
+    /// ends a turn on a processor that they wait for, and a loss that is found later costs less than that.
+    pub(crate) contended: Span,
 }
 
 /// The parts that [`super::setup`] opens.
 pub(crate) struct EndpointParts {
     pub(crate) engine: Engine,
+    pub(crate) ack_delays: AckDelays,
     pub(crate) poller: Poller,
     pub(crate) name: Name,
     /// The endpoint's number in the process.
@@ -57,7 +70,7 @@ impl Core {
         settings: &Settings,
         interface: &str,
     ) -> Self {
-        let EndpointParts { engine, poller, name, number, named_only } = opened;
+        let EndpointParts { engine, ack_delays, poller, name, number, named_only } = opened;
         let mut core = Self {
             engine,
             peers: PeerCache::new(named_only),
@@ -69,6 +82,8 @@ impl Core {
             name,
             turns: Turns::default(),
             monitor: Monitor::disabled(number),
+            ack_delays,
+            contended: false,
         };
         core.monitor = Monitor::for_endpoint(number, interface, &core.statistics());
         core
@@ -165,7 +180,19 @@ impl Core {
         } else {
             self.turns.idle += 1;
         }
+        let contended = backoff::check_contention(now);
+        if contended != self.contended {
+            self.adapt_ack_delay(contended);
+        }
         busy
+    }
+
+    /// Delays acknowledgements as the contention for the processor demands.
+    #[cold]
+    fn adapt_ack_delay(&mut self, contended: bool) {
+        self.contended = contended;
+        let AckDelays { usual, contended: longer } = self.ack_delays;
+        self.engine.set_ack_delay(if contended { longer } else { usual });
     }
 
     /// Runs a turn without the application: completions stay in the engine until the application's next call, but

@@ -20,7 +20,7 @@ use crate::addr::Name;
 use crate::domain::Domain;
 use crate::endpoint::Settings;
 use crate::endpoint::algorithms::{Algorithms, choose};
-use crate::endpoint::endpoint_core::EndpointParts;
+use crate::endpoint::endpoint_core::{AckDelays, EndpointParts};
 use crate::endpoint::poller::Poller;
 use crate::endpoint::poller::shared_memory::{self, ShmChannels};
 use crate::errno::{Errno, Result};
@@ -51,8 +51,10 @@ const FABRIC_PACKETS: u64 = 8;
 const ACK_TRIGGER: u32 = 32 << 10;
 
 /// The delay of acknowledgements that the sender does not wait for. It is long enough for the application's answer to
-/// be sent first, because a system call takes 3 us at either end.
-const ACK_LINGER: Span = Span::micros(5);
+/// be sent first, because a system call takes 3 us at either end, and for a second train of 64 KiB to arrive.
+const ACK_LINGER: Span = Span::micros(25);
+/// The longest delay of any acknowledgement while other threads want the processor of the thread that polls.
+const CONTENDED_ACK_DELAY: Span = Span::millis(1);
 
 /// Opens port and engine of an endpoint.
 pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<EndpointParts> {
@@ -123,8 +125,12 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     if job_place().rank.is_none_or(|rank| rank == 0) {
         activation::report_unnamed();
     }
+    let usual = engine.transport().ack_delay;
+    let adapts = params.ack_delay.is_none() && params.emulator.is_empty();
+    let contended = if adapts { CONTENDED_ACK_DELAY } else { usual };
     Ok(EndpointParts {
         engine,
+        ack_delays: AckDelays { usual, contended },
         poller: Poller::new(port, held, shm, dscp_trimmed, trailer, key_log),
         name,
         number,

@@ -1,7 +1,9 @@
 //! The calls that hand in packets: they find the context of each and handle it there.
 
+use std::sync::Arc;
+
 use super::Pdcs;
-use crate::base::{Psn, Time};
+use crate::base::{Psn, Span, Time};
 use crate::cc::{self, ReceiverCc as _};
 use crate::pdc::Outcome;
 use crate::types::{Arrival, Contact, Delivery, Label, PdcFailure, PeerKey, Refusal, RxVerdict};
@@ -138,6 +140,11 @@ impl<D: Copy> Pdcs<D> {
     #[cold]
     pub fn handle_buffer_overflow(&mut self, lost: u64, buffer: u64) {
         self.shared.receiver.on_overflow(lost, buffer);
+    }
+
+    /// Sets [`Config::ack_delay`](crate::Config::ack_delay), for the packets that arrive from now on.
+    pub fn set_ack_delay(&mut self, delay: Span) {
+        Arc::make_mut(&mut self.shared.config).ack_delay = delay;
     }
 
     /// Handles that this host's receive buffer is empty for the first time after it overflowed.
