@@ -6,6 +6,7 @@ use core::fmt;
 use crate::base::Span;
 use crate::cc;
 use crate::detection::LossDetection;
+use crate::dialect::Dialect;
 use crate::types::Contact;
 
 /// Bytes of IP and UDP headers that a packet's nominal size adds to its UDP payload: 8 of UDP and
@@ -120,6 +121,8 @@ pub struct Config {
     pub paths: cc::PathsConfig,
     /// The peers that may open contexts at this endpoint.
     pub contact: Contact,
+    /// The forms of acknowledgements and control packets.
+    pub dialect: Dialect,
     /// Seed of the random choices that do not have to be secret.
     pub seed: u64,
 }
@@ -159,6 +162,7 @@ impl Config {
             acks: cc::AckStyle { each_packet: false, lowest_segment: false, telemetry: false },
             paths,
             contact: Contact::Open,
+            dialect: Dialect::NATIVE,
             seed,
         }
     }

@@ -100,6 +100,8 @@ crate::base::counters! {
         rx_trimmed: sum "packets",
         /// Data packets outside the receive window, dropped or refused.
         rx_out_of_window: sum "packets",
+        /// Data packets refused because an earlier one is missing and their sender wants them in order.
+        rx_gaps: sum "packets",
         /// Packets for a context that does not exist.
         rx_unknown_context: sum "packets",
         /// Packets whose peer, context numbers or mode do not match the context that they name.

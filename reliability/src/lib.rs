@@ -76,6 +76,7 @@ mod context;
 mod counters;
 mod deadlines;
 mod detection;
+mod dialect;
 mod flows;
 mod pdc;
 mod pdcs;
@@ -94,6 +95,7 @@ pub use config::{
 };
 pub use counters::{Counters, NACK_CODES, NackCounts};
 pub use detection::{LossDetection, UnknownDetector};
+pub use dialect::Dialect;
 pub use flows::{FlowRecord, PathRecord};
 pub use pdcs::{Admissions, Pdcs, RatePacketOut, TARDY};
 pub use rate_packet::{emit_rates, rates_of, speculation_of};

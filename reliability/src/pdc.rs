@@ -17,11 +17,11 @@ use crate::deadlines::{Deadlines, Timer, each_timer};
 use crate::flows::FlowRecord;
 use crate::rx::Rx;
 use crate::shared::Shared;
-use crate::tx::{Expiry, LossEvent, Tx, TxControl, forget_route, path_metrics};
+use crate::tx::{Departure, Expiry, LossEvent, Tx, TxControl, forget_route, path_metrics};
 use crate::types::{
     ControlOut, ControlPacket, Event, Label, NewPacket, PdcFailure, PdcId, PeerKey, TxGrant,
 };
-use crate::wire::{Control, ControlKind};
+use crate::wire::{Control, ControlKind, Mode};
 use control_path::ControlPath;
 pub(crate) use lifecycle::{Lifecycle, Outcome, Phase};
 use numbers::Numbers;
@@ -80,6 +80,11 @@ impl<D: Copy> Pdc<D> {
     #[inline]
     pub(crate) const fn numbers(&self) -> &Numbers {
         &self.numbers
+    }
+
+    /// Sets the delivery mode, which the initiator chose.
+    pub(crate) const fn set_mode(&mut self, mode: Mode) {
+        self.life.set_mode(mode);
     }
 
     #[inline]
@@ -151,7 +156,7 @@ impl<D: Copy> Pdc<D> {
         let departure = tx.send(now, packet, timers, shared);
         self.life.on_use(now);
         shared.flows.at(self.record).on_sent(packet.bytes, departure.path);
-        Ok(self.numbers.grant(&departure, self.control_path.detour()))
+        Ok(self.numbers.grant(&departure, self.control_path.detour(), self.life.mode()))
     }
 
     /// Returns the receiving half for changes.
@@ -172,7 +177,22 @@ impl<D: Copy> Pdc<D> {
         let record = shared.flows.at(self.record);
         record.on_sent(departure.bytes, departure.path);
         record.on_sent_again(before);
-        Some((self.numbers.grant(&departure, self.control_path.detour()), desc))
+        Some((self.numbers.grant(&departure, self.control_path.detour(), self.life.mode()), desc))
+    }
+
+    /// Returns the grant for sending the acknowledged packet `psn` once more.
+    pub(crate) fn repeat(&self, psn: Psn) -> TxGrant {
+        let clear = self.tx.clear_limit();
+        let departure = Departure {
+            psn,
+            path: self.control_path.path(),
+            bytes: 0,
+            ask: true,
+            retx: true,
+            clear_psn_offset: i16::try_from(clear.distance(psn)).unwrap_or(0).min(0),
+            state: None,
+        };
+        self.numbers.grant(&departure, self.control_path.detour(), self.life.mode())
     }
 
     /// Changes the context to other entropies, because its peer answers on none of the paths.
@@ -421,6 +441,10 @@ impl<D: Copy> Pdc<D> {
             }
             Timer::Orphan if tx.ring().is_empty() => return Outcome::Closed,
             Timer::Orphan => return Outcome::Failed(PdcFailure::Silent),
+            // The peer does not handle the request to close the context.
+            Timer::Idle if !self.life.is_initiator() && !shared.config.dialect.asks_close => {
+                return Outcome::Closed;
+            }
             Timer::Idle => self.life.drain(now, timers),
             // The caller polls for these.
             Timer::Clear | Timer::Close | Timer::Departure => {}

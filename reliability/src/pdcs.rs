@@ -40,6 +40,8 @@ pub const TARDY: Span = Span::millis(500);
 pub struct Pdcs<D> {
     table: Table<D>,
     admissions: Admissions,
+    /// Generator of start PSNs for peers that pass no handshake.
+    starts: Option<SecretRng>,
     /// The packet that was delivered last, until the caller returns its token.
     pending: Option<Pending>,
     shared: Shared<D>,
@@ -68,11 +70,22 @@ impl<D: Copy> Pdcs<D> {
         }
         let numbering = match &config.contact {
             Contact::Open => ContextNumbers::sequential(),
-            Contact::Introduced(seed) => ContextNumbers::secret(&mut SecretRng::new(seed)),
+            Contact::Introduced(seed) | Contact::Unverified(seed) => {
+                ContextNumbers::secret(&mut SecretRng::new(seed))
+            }
+        };
+        let starts = match &config.contact {
+            Contact::Unverified(seed) => {
+                let mut secret = SecretRng::new(seed);
+                // The first numbers of the seed made the context numbers.
+                Some(SecretRng::new(&secret.seed()))
+            }
+            Contact::Open | Contact::Introduced(_) => None,
         };
         Self {
             table: Table::new(numbering),
             admissions: Admissions::default(),
+            starts,
             pending: None,
             shared: Shared::new(config, seed),
         }
@@ -93,7 +106,11 @@ impl<D: Copy> Pdcs<D> {
         }
         let slot = self.table.free_slot(self.shared.config.max_contexts)?;
         let start = match self.shared.config.contact {
-            Contact::Open => Some(self.table.start_psn(slot, &mut self.shared.rng)),
+            Contact::Open | Contact::Unverified(_) => {
+                let (starts, rng) = (&mut self.starts, &mut self.shared.rng);
+                let draw = || starts.as_mut().map_or_else(|| rng.next_u32(), SecretRng::next_u32);
+                Some(self.table.start_psn(slot, draw))
+            }
             Contact::Introduced(_) => {
                 self.admissions.start(peer, self.table.number_and_last_psn(slot))
             }
@@ -367,6 +384,19 @@ impl<D: Copy> Pdcs<D> {
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.shared.config
+    }
+
+    /// Returns the grant for sending an acknowledged packet of an initiator's context once more, which
+    /// asks the peer for its response. The packet counts neither as sent nor as in flight.
+    #[must_use]
+    pub fn repeat(&self, id: PdcId, psn: Psn) -> Option<TxGrant> {
+        self.table.get(id).map(|pdc| pdc.repeat(psn))
+    }
+
+    /// Returns whether every packet that was sent on a context is acknowledged.
+    #[must_use]
+    pub fn is_all_acknowledged(&self, id: PdcId) -> bool {
+        self.table.get(id).is_none_or(|pdc| pdc.tx().ring().is_empty())
     }
 
     /// Returns when a packet was last sent or a valid one received on a context; `None` when the

@@ -263,6 +263,14 @@ impl Rx {
         }
     }
 
+    /// Keeps the response that the next acknowledgement of packet `psn` carries.
+    pub(crate) fn answer(&mut self, psn: Psn, response: Response) {
+        // A packet that was refused is not answered otherwise later.
+        if !self.rare.keeps_response(psn) {
+            self.rare.add_answer(psn, response);
+        }
+    }
+
     /// Discards all responses up to `psn`, which the peer has received.
     #[inline]
     pub(crate) fn on_cleared(&mut self, psn: Psn) {
@@ -315,6 +323,28 @@ impl Rx {
                 service_time: 0,
                 ce: false,
                 retx: false,
+                response: Some(response),
+            });
+        }
+        if config.dialect.answers
+            && self.next_ack.is_due()
+            && let Some((psn, response)) = self.rare.take_answer()
+        {
+            let subject = self.next_ack.take_subject();
+            if !self.rare.has_answers() {
+                self.next_ack.on_complete();
+                timers.stop(Timer::Ack);
+            }
+            let (cack, sack_base) = (self.cack(), self.cack().plus(1));
+            return Some(AckBody {
+                cack,
+                ack_psn: psn,
+                probe: None,
+                sack_base,
+                bitmap: 0,
+                service_time: 0,
+                ce: subject.ce,
+                retx: subject.retx,
                 response: Some(response),
             });
         }

@@ -94,6 +94,12 @@ impl<D: Copy> Tx<D> {
         }
     }
 
+    /// Returns the PSN up to which the peer may discard its responses.
+    pub(crate) fn clear_limit(&self) -> Psn {
+        let acknowledged = self.ring.base().minus(1);
+        self.rare.as_ref().map_or(acknowledged, |rare| rare.clear.limit(acknowledged))
+    }
+
     /// Returns the outstanding packets.
     #[inline]
     pub(crate) const fn ring(&self) -> &Ring<D> {
@@ -314,8 +320,9 @@ impl<D: Copy> Tx<D> {
             room < u64::from(nominal(config.mtu)) || self.ring.is_full(config.max_window_packets);
         // All packets before the oldest outstanding one were acknowledged, and their responses have
         // arrived.
-        let (psn, clear) = (self.ring.psn(at), self.ring.base().minus(1));
+        let (psn, mut clear) = (self.ring.psn(at), self.ring.base().minus(1));
         if let Some(rare) = &self.rare {
+            clear = rare.clear.limit(clear);
             rare.clear.on_cleared(clear, timers);
         }
         let departure = Departure {

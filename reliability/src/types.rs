@@ -107,6 +107,10 @@ pub enum Contact {
     /// ones.
     #[default]
     Open,
+    /// All peers, without a handshake, on a network where packets may be forged. The numbers and the
+    /// start PSNs of contexts are secret, the seed determines them, and peers outside the job have
+    /// their share of the contexts.
+    Unverified(Seed),
     /// Only verified peers: those that [`crate::Admissions`] knows. The numbers of contexts are
     /// secret as well; the seed determines them.
     Introduced(Seed),
@@ -353,6 +357,8 @@ pub enum Event<D> {
         id: PdcId,
         /// The packet.
         desc: D,
+        /// The packet's PSN.
+        psn: Psn,
         /// The response.
         response: wire::Response,
     },

@@ -5,6 +5,7 @@ use crate::base::{Span, Time};
 use crate::config::Config;
 use crate::deadlines::{Deadlines, Timer};
 use crate::types::PdcFailure;
+use crate::wire::Mode;
 
 /// Multiple of the initiator's idle time after which a target requests the close of an idle
 /// context.
@@ -46,6 +47,8 @@ pub(crate) struct Lifecycle {
     awaits_handshake: bool,
     /// The peer asked for the close although the context had been in use lately.
     parting: bool,
+    /// The delivery mode, which the initiator chose.
+    mode: Mode,
     /// Times that a Close Command or Close Request was sent.
     asked: u8,
     /// The time at which a packet was last sent or something new was received; while draining, at
@@ -61,6 +64,7 @@ impl Lifecycle {
             busy: false,
             awaits_handshake,
             parting: false,
+            mode: Mode::Rud,
             asked: 0,
             used_at: now,
         }
@@ -69,6 +73,17 @@ impl Lifecycle {
     #[inline]
     pub(crate) const fn is_initiator(&self) -> bool {
         self.initiator
+    }
+
+    /// Returns the delivery mode.
+    #[inline]
+    pub(crate) const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Sets the delivery mode.
+    pub(super) const fn set_mode(&mut self, mode: Mode) {
+        self.mode = mode;
     }
 
     #[inline]

@@ -53,7 +53,7 @@ impl Numbers {
 
     /// Returns the grant of a departing packet, with its header.
     #[inline]
-    pub(super) fn grant(&self, departure: &Departure, detour: Detour) -> TxGrant {
+    pub(super) fn grant(&self, departure: &Departure, detour: Detour, mode: Mode) -> TxGrant {
         let psn = departure.psn;
         let dest = if self.is_connected() {
             Dest::Pdc(self.remote)
@@ -67,7 +67,7 @@ impl Numbers {
             psn,
             path: detour.entropy(departure.path),
             pds: Request {
-                mode: Mode::Rud,
+                mode,
                 next: NextHeader::None,
                 retx: departure.retx,
                 ack_request: departure.ask,

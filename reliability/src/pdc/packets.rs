@@ -45,7 +45,11 @@ impl<D: Copy> Pdc<D> {
         let request = match self.life.phase() {
             Phase::Draining if !self.life.is_initiator() => AckRequest::Close,
             // The initiator clears a response without being asked when it receives it.
-            _ if self.rx.should_request_clear() && body.response.is_none() => AckRequest::Clear,
+            _ if self.rx.should_request_clear()
+                && (body.response.is_none() || shared.config.dialect.answers) =>
+            {
+                AckRequest::Clear
+            }
             _ => AckRequest::None,
         };
         let ooo_count = signals.ooo.unwrap_or(u16::MAX);
@@ -74,6 +78,7 @@ impl<D: Copy> Pdc<D> {
             spdcid: self.numbers.local,
             dpdcid: self.numbers.remote,
             ext: match signals.share {
+                _ if !shared.config.dialect.ack_state => AckExt::None,
                 None => AckExt::Cc(AckCc { mpr, sack_psn_offset, sack_bitmap: body.bitmap, state }),
                 Some(share) => {
                     let state = DartState {

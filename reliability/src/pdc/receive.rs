@@ -100,6 +100,31 @@ impl<D: Copy> Pdc<D> {
         RxVerdict::Deliver(Delivery::new(self.numbers.id, pds.psn, !self.life.is_initiator()))
     }
 
+    /// Checks a packet where it, or the context, asks for ordered delivery. A new packet is refused while
+    /// an earlier one is missing, because its sender goes back to that one.
+    #[cold]
+    pub(crate) fn check_order(
+        &mut self,
+        pds: &Request,
+        arrival: &Arrival,
+        shared: &mut Shared<D>,
+    ) -> Option<Refusal> {
+        if pds.mode != self.life.mode() {
+            shared.counters.rx_mismatch += 1;
+            return Some(Refusal::Mismatch);
+        }
+        let new = self.rx.place(pds.psn, shared.config.recv_window_packets) == PsnPlace::New;
+        let expected = self.rx.window().base();
+        if !new || pds.psn == expected {
+            return None;
+        }
+        shared.counters.rx_gaps += 1;
+        if self.rx.rare_mut().reports_gap(expected) {
+            self.send_nack(expected, (false, arrival.ce), NackCode::RodOoo, shared);
+        }
+        Some(Refusal::OutOfWindow)
+    }
+
     /// Records that the engine accepted the packet. Its `response`, if any, is delivered reliably.
     #[inline]
     pub(crate) fn accept(
@@ -116,6 +141,14 @@ impl<D: Copy> Pdc<D> {
         self.count_arrival(now, &pending.arrival, false, pending.demand, shared);
         let (config, pool) = (&shared.config, &mut shared.pools.holes);
         self.rx.record(now, &pending.received, response, config, &mut self.timers, pool);
+    }
+
+    /// Gives the response that the acknowledgement of packet `psn` carries.
+    pub(crate) fn answer(&mut self, psn: Psn, response: Response, prompt: bool) {
+        self.rx.answer(psn, response);
+        if prompt {
+            self.rx.request_ack();
+        }
     }
 
     /// Sends a NACK with `code`, because the engine cannot accept the packet.
@@ -156,7 +189,10 @@ impl<D: Copy> Pdc<D> {
         shared: &mut Shared<D>,
     ) {
         shared.counters.tx_nacks[usize::from(code.to_u8())] += 1;
-        let nack = self.numbers.nack(psn, retx, ce, code, self.rx.window().end());
+        // The newest packet received is for endpoints of this project. The standard has nothing here.
+        let end = self.rx.window().end();
+        let end = if shared.config.dialect.ack_state { end } else { Psn(0) };
+        let nack = self.numbers.nack(psn, retx, ce, code, end);
         shared.control.send(self.control_path.control_out(self.numbers.peer, nack));
     }
 
@@ -282,7 +318,7 @@ impl<D: Copy> Pdc<D> {
     /// Returns whether the NACK is valid. The target may still accept packets of the context that
     /// arrive after the handshake, so they keep their numbers.
     fn on_unverified_nack(&mut self, now: Time, nack: &Nack, shared: &mut Shared<D>) -> bool {
-        if matches!(shared.config.contact, Contact::Open) {
+        if !matches!(shared.config.contact, Contact::Introduced(_)) {
             self.release(now, Some(Psn(nack.payload)), shared);
             return true;
         }

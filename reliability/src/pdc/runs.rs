@@ -75,7 +75,7 @@ pub(crate) fn send_end<D: Copy>(
     let departure = tx::send_end(&mut pdc.tx, now, packet, &mut pdc.timers, shared)?;
     pdc.life.on_use(now);
     shared.flows.at(pdc.record).on_sent(departure.bytes, departure.path);
-    Some(pdc.numbers.grant(&departure, pdc.control_path.detour()))
+    Some(pdc.numbers.grant(&departure, pdc.control_path.detour(), pdc.life.mode()))
 }
 
 /// Sends the packets that follow the one sent last, as [`Pdc::send`] would, as far as they may
@@ -96,6 +96,6 @@ pub(crate) fn send_run<D: Copy>(
     }
     record.on_sent(following.bytes, last.departure.path);
     let detour = pdc.control_path.detour();
-    let end = pdc.numbers.grant(&last.departure, detour);
+    let end = pdc.numbers.grant(&last.departure, detour, pdc.life.mode());
     Some(RunGrant { count, path: detour.entropy(last.along), last: end })
 }

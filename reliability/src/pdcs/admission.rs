@@ -124,6 +124,11 @@ impl Admissions {
         }
     }
 
+    /// Adds a peer that passes no handshake, and sets whether it is outside the job.
+    pub fn add_unverified(&mut self, peer: PeerKey, outside: bool) {
+        self.peers.entry(peer).or_default().outside = outside;
+    }
+
     /// Returns whether a peer is outside the job.
     pub(super) fn is_outside(&self, peer: PeerKey) -> bool {
         self.peers.get(&peer).is_some_and(|exchanges| exchanges.outside)

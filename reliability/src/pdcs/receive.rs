@@ -6,7 +6,9 @@ use super::Pdcs;
 use crate::base::{Psn, Span, Time};
 use crate::cc::{self, ReceiverCc as _};
 use crate::pdc::Outcome;
-use crate::types::{Arrival, Contact, Delivery, Label, PdcFailure, PeerKey, Refusal, RxVerdict};
+use crate::types::{
+    Arrival, Contact, Delivery, Label, PdcFailure, PdcId, PeerKey, Refusal, RxVerdict,
+};
 use crate::wire::{Ack, Control, ControlKind, Dest, Mode, Nack, NackCode, Request, Response};
 
 /// The divisor for the share of all contexts that peers outside the job may open together, and for the share of a
@@ -23,6 +25,12 @@ impl<D: Copy> Pdcs<D> {
         Some(self.table.by_number(dpdcid)?.numbers().peer)
     }
 
+    /// Returns the context with the number `dpdcid`.
+    #[must_use]
+    pub fn context_of(&self, dpdcid: u16) -> Option<PdcId> {
+        Some(self.table.by_number(dpdcid)?.numbers().id)
+    }
+
     /// Handles a data packet from `peer`. For a SYN, the engine finds the peer by the packet's
     /// address and instance; otherwise by [`Pdcs::peer_of`], and compares its address with the
     /// packet's source.
@@ -35,10 +43,6 @@ impl<D: Copy> Pdcs<D> {
     ) -> RxVerdict {
         debug_assert!(self.pending.is_none(), "the token of the packet before was not spent");
         self.pending = None;
-        if pds.mode != Mode::Rud {
-            self.shared.counters.rx_mismatch += 1;
-            return RxVerdict::Refused(Refusal::Mismatch);
-        }
         let found = match pds.dest {
             Dest::Pdc(dpdcid) => {
                 self.table.find(&mut self.shared.counters, peer, dpdcid, Some(pds.spdcid))
@@ -55,6 +59,12 @@ impl<D: Copy> Pdcs<D> {
         let Some(pdc) = self.table.at_mut(slot) else {
             return RxVerdict::Refused(Refusal::UnknownContext);
         };
+        // Nearly all packets belong to contexts of unordered delivery.
+        if (pds.mode != Mode::Rud || pdc.life().mode() != Mode::Rud)
+            && let Some(refusal) = pdc.check_order(pds, arrival, &mut self.shared)
+        {
+            return RxVerdict::Refused(refusal);
+        }
         let verdict = pdc.on_request(now, pds, arrival, &mut self.pending, &mut self.shared);
         if matches!(verdict, RxVerdict::Duplicate | RxVerdict::Trimmed) {
             self.apply_outcome(now, slot, Outcome::Alive);
@@ -120,6 +130,31 @@ impl<D: Copy> Pdcs<D> {
         if let (Some(pending), Some(pdc)) = (pending, self.table.get_mut(id)) {
             pdc.refuse(&pending, code, &mut self.shared);
             self.apply_outcome(now, id.slot_number(), Outcome::Alive);
+        }
+    }
+
+    /// Gives the response that the next acknowledgement of packet `psn` carries, where ACKs carry one
+    /// ([`crate::Dialect::answers`]). The engine accepted the packet with the default response. With
+    /// `prompt` the acknowledgement leaves in this round.
+    pub fn answer(&mut self, now: Time, id: PdcId, psn: Psn, response: Response, prompt: bool) {
+        if let Some(pdc) = self.table.get_mut(id) {
+            pdc.answer(psn, response, prompt);
+            self.apply_outcome(now, id.slot_number(), Outcome::Alive);
+        }
+    }
+
+    /// Gives the response for a packet that arrived again ([`RxVerdict::Duplicate`]), like
+    /// [`Pdcs::answer`].
+    pub fn answer_again(&mut self, now: Time, peer: PeerKey, pds: &Request, response: Response) {
+        let slot = match pds.dest {
+            Dest::Pdc(dpdcid) => self.table.by_number(dpdcid).map(|pdc| pdc.numbers().id),
+            Dest::Syn { .. } => {
+                let slot = self.table.accepted(peer, pds.spdcid);
+                slot.and_then(|slot| self.table.at(slot)).map(|pdc| pdc.numbers().id)
+            }
+        };
+        if let Some(id) = slot {
+            self.answer(now, id, pds.psn, response, true);
         }
     }
 
@@ -254,6 +289,10 @@ impl<D: Copy> Pdcs<D> {
         start: Psn,
         trimmed: bool,
     ) -> Result<u16, Refusal> {
+        if pds.mode != Mode::Rud && !self.shared.config.dialect.takes_ordered {
+            self.shared.counters.rx_mismatch += 1;
+            return Err(Refusal::Mismatch);
+        }
         let former = self.table.accepted(peer, pds.spdcid);
         if let Some(slot) = former
             && self.table.at(slot).is_some_and(|pdc| pdc.numbers().start == start)
@@ -270,7 +309,7 @@ impl<D: Copy> Pdcs<D> {
             return Err(Refusal::OutOfWindow);
         }
         let admission = match self.shared.config.contact {
-            Contact::Open => None,
+            Contact::Open | Contact::Unverified(_) => None,
             Contact::Introduced(_) => {
                 let admission = self.admissions.check(peer, pds.spdcid, start);
                 if admission.is_none() {
@@ -305,6 +344,9 @@ impl<D: Copy> Pdcs<D> {
         };
         // Packets of this end on the context are responses, so it needs no label.
         self.insert_context(now, slot, (peer, Label::default()), pds.spdcid, Some(start));
+        if let Some(pdc) = self.table.at_mut(slot) {
+            pdc.set_mode(pds.mode);
+        }
         if let Some(admission) = admission {
             self.admissions.consume(peer, admission);
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::admission::START_DISTANCE;
 use super::numbering::ContextNumbers;
 use crate::Counters;
-use crate::base::{Psn, Rng};
+use crate::base::Psn;
 use crate::pdc::Pdc;
 use crate::types::{PdcId, PeerKey, Refusal};
 
@@ -186,10 +186,10 @@ impl<D: Copy> Table<D> {
     }
 
     /// Returns a random start PSN for the next context in a slot, far from the last PSN sent there.
-    pub(super) fn start_psn(&self, slot: u16, rng: &mut Rng) -> Psn {
+    pub(super) fn start_psn(&self, slot: u16, mut draw: impl FnMut() -> u32) -> Psn {
         let last = self.entries[usize::from(slot)].last;
         loop {
-            let start = Psn(rng.next_u32());
+            let start = Psn(draw());
             if start.distance(last).unsigned_abs() >= START_DISTANCE {
                 return start;
             }
@@ -259,6 +259,7 @@ impl<D: Copy> Table<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Rng;
 
     #[test]
     fn a_start_psn_near_the_last_one_is_not_taken() {
@@ -272,7 +273,7 @@ mod tests {
                     (Psn(rng.next_u32()), Psn(rng.next_u32()))
                 };
                 table.entries[0].last = last(near, offset);
-                assert_eq!(table.start_psn(slot, &mut rng), next);
+                assert_eq!(table.start_psn(slot, || rng.next_u32()), next);
             }
         }
     }

@@ -1,6 +1,8 @@
 //! The parts of a receiving half that most contexts never need: responses that the initiator must not miss (guaranteed
 //! delivery), fragments, credit that the peer asks for, and telemetry to send back.
 
+use std::collections::VecDeque;
+
 use crate::base::Psn;
 use crate::cc::{self, Hops};
 use crate::pdcs::Originals;
@@ -20,6 +22,11 @@ struct StoredResponse {
 struct Parts {
     /// The responses that the peer has not cleared yet, by PSN.
     responses: Vec<StoredResponse>,
+    /// The default responses that the next ACKs carry, where ACKs carry one: that of the newest packet
+    /// of each message.
+    answers: VecDeque<(Psn, Response)>,
+    /// The missing packet of an ordered context that the peer was last informed of.
+    reported_gap: Option<Psn>,
     /// The peer's packets that it replaced by fragments.
     originals: Originals,
     /// The credit that the peer wants in all, as far as known, in nominal bytes.
@@ -78,6 +85,38 @@ impl RareRx {
     #[inline]
     pub(super) fn oldest_response(&self) -> Option<Psn> {
         self.responses().first().map(|stored| stored.psn)
+    }
+
+    /// Records that packet `psn` of an ordered context is missing. Returns whether the peer was not
+    /// informed of it before. If the report is lost, the peer's timer recovers.
+    pub(crate) fn reports_gap(&mut self, psn: Psn) -> bool {
+        self.0.get_or_insert_default().reported_gap.replace(psn) != Some(psn)
+    }
+
+    /// Keeps the default response to packet `psn` for the next ACK. It replaces that of an earlier
+    /// packet of the same message.
+    pub(super) fn add_answer(&mut self, psn: Psn, response: Response) {
+        let all = &mut self.0.get_or_insert_default().answers;
+        match all.iter_mut().find(|(_, other)| other.message_id == response.message_id) {
+            Some(answer) if psn.is_before(answer.0) => {}
+            Some(answer) => *answer = (psn, response),
+            None => all.push_back((psn, response)),
+        }
+    }
+
+    /// Returns the next default response to send, and the PSN of its packet.
+    pub(super) fn take_answer(&mut self) -> Option<(Psn, Response)> {
+        self.0.as_mut()?.answers.pop_front()
+    }
+
+    /// Returns whether default responses wait for an ACK.
+    pub(super) fn has_answers(&self) -> bool {
+        self.0.as_ref().is_some_and(|parts| !parts.answers.is_empty())
+    }
+
+    /// Returns whether a response to packet `psn` is kept.
+    pub(super) fn keeps_response(&self, psn: Psn) -> bool {
+        self.responses().iter().any(|stored| stored.psn == psn)
     }
 
     /// Stores the response to packet `psn` and sends it.

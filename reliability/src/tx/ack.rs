@@ -11,7 +11,7 @@ use crate::deadlines::{Deadlines, Timer};
 use crate::rx::service_span;
 use crate::shared::Shared;
 use crate::types::{Event, PdcId};
-use crate::wire::{Ack, AckExt, CcState, DartState, NsccState, Response};
+use crate::wire::{Ack, AckExt, CcState, DartState, NsccState, Response, ResponseOpcode};
 
 /// PSNs that a late ACK may end before the oldest outstanding packet and still be valid.
 const LATE_ACK: i32 = 2 * 4096;
@@ -211,15 +211,24 @@ impl<D: Copy> Acknowledgement<'_, D> {
         }
 
         let oldest = self.tx.ring.base();
-        if let (Some(response), Some(at)) = (ack.response, subject) {
-            self.take_response(at, response);
+        if let (Some(response), Some(psn)) = (ack.response, ack.ack_psn) {
+            self.hold_clear(psn, response);
+            if let Some(at) = subject {
+                self.take_response(at, response);
+            }
         }
         self.take_cumulative();
         self.take_sack();
         self.tx.ring.advance();
         self.tx.recovery.advance(self.tx.ring.base());
-        if ack.mpr > 0 {
-            let window = u32::from(ack.mpr) * u32::from(MPR_UNIT);
+        let window = match ack.mpr {
+            // Peers that send plain ACKs have a window which never changes.
+            0 if !self.shared.config.dialect.ack_state => {
+                self.shared.config.max_window_packets.into()
+            }
+            mpr => u32::from(mpr) * u32::from(MPR_UNIT),
+        };
+        if window > 0 {
             self.tx.ring.open_window(ack.cack.plus(window));
         }
 
@@ -284,6 +293,9 @@ impl<D: Copy> Acknowledgement<'_, D> {
         if self.tx.ring.is_empty() {
             if gained {
                 self.tx.on_idle(now, self.timers, self.shared);
+                if self.shared.config.dialect.serial {
+                    self.shared.events.push_back(Event::Ready { id: self.id });
+                }
             }
             return;
         }
@@ -325,6 +337,16 @@ impl<D: Copy> Acknowledgement<'_, D> {
 
     // Acknowledged packets.
 
+    /// Keeps the peer from discarding a response that it has not made yet: its NO_RESPONSE
+    /// acknowledges a packet whose response will follow.
+    fn hold_clear(&mut self, psn: Psn, response: &Response) {
+        if response.opcode == ResponseOpcode::NoResponse {
+            self.tx.rare_mut().clear.hold(psn);
+        } else if let Some(rare) = &mut self.tx.rare {
+            rare.clear.release(psn);
+        }
+    }
+
     /// Handles that the peer answered the packet at `at` with a response of its own.
     fn take_response(&mut self, at: usize, response: &Response) {
         if self.tx.ring.slot(at).is_acked() {
@@ -332,8 +354,11 @@ impl<D: Copy> Acknowledgement<'_, D> {
         }
         let psn = self.tx.ring.psn(at);
         let desc = self.take(at, false);
-        let event = Event::Responded { id: self.id, desc, response: *response };
+        let event = Event::Responded { id: self.id, desc, psn, response: *response };
         self.shared.events.push_back(event);
+        if response.opcode == ResponseOpcode::NoResponse {
+            return;
+        }
         let when = self.now + self.shared.config.ack_delay;
         self.tx.rare_mut().clear.send_by(when, psn, self.timers);
     }

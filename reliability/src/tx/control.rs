@@ -217,7 +217,10 @@ impl<D: Copy> Tx<D> {
     /// Handles the peer's request for a Clear Command.
     pub(crate) fn on_clear_request(&mut self, now: Time, timers: &mut Deadlines, config: &Config) {
         let (psn, rto) = (self.ring.base().minus(1), self.loss_timer.rto(&self.rtt, config));
-        self.rare_mut().clear.on_request(now, psn, rto, timers);
+        let clear = &mut self.rare_mut().clear;
+        if clear.limit(psn) == psn {
+            clear.on_request(now, psn, rto, timers);
+        }
     }
 
     /// Records that the newest copy of the newest probe leaves on `path`.
@@ -239,9 +242,14 @@ impl<D: Copy> Tx<D> {
                 // The command is repeated while the peer's window is closed.
                 timers.set(Timer::Clear, now + self.loss_timer.rto(&self.rtt, config));
             }
-            let clear = self.ring.base().minus(1);
-            self.rare_mut().clear.on_sent(clear);
+            let psn = self.ring.base().minus(1);
+            let rare = self.rare_mut();
+            let clear = rare.clear.limit(psn);
+            rare.clear.on_sent(clear);
             return Some(TxControl::Clear(clear));
+        }
+        if self.prober.is_due() && !config.dialect.probes {
+            self.prober.clear_request();
         }
         if self.prober.is_due() {
             let waits = !self.ring.is_empty();

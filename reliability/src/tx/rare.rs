@@ -84,15 +84,41 @@ pub(super) struct Clear {
     upto: Psn,
     /// The PSN up to which the last Clear Command cleared, if there was one.
     sent: Option<Psn>,
+    /// The acknowledged packets whose response the peer has not made yet, oldest first. The peer
+    /// must keep what it needs for the response.
+    held: Vec<Psn>,
 }
 
 impl Default for Clear {
     fn default() -> Self {
-        Self { upto: Psn(0), sent: None }
+        Self { upto: Psn(0), sent: None, held: Vec::new() }
     }
 }
 
 impl Clear {
+    /// Records that the peer will respond to packet `psn` later.
+    pub(super) fn hold(&mut self, psn: Psn) {
+        let at = self.held.partition_point(|held| held.is_before(psn));
+        if self.held.get(at) != Some(&psn) {
+            self.held.insert(at, psn);
+        }
+    }
+
+    /// Records that the peer has responded to packet `psn`.
+    pub(super) fn release(&mut self, psn: Psn) {
+        self.held.retain(|held| *held != psn);
+    }
+
+    /// Returns the PSN up to which responses may be cleared, where the packets up to `psn` are
+    /// acknowledged.
+    #[inline]
+    pub(super) fn limit(&self, psn: Psn) -> Psn {
+        match self.held.first() {
+            Some(held) if !held.is_after(psn) => held.minus(1),
+            _ => psn,
+        }
+    }
+
     /// Schedules a Clear Command for `psn` at `when` or earlier.
     pub(super) fn send_by(&mut self, when: Time, psn: Psn, timers: &mut Deadlines) {
         if !timers.is_running(Timer::Clear) || psn.is_after(self.upto) {
