@@ -4,6 +4,7 @@ use core::net::IpAddr;
 
 use crate::base::{Instance, JobKey, Seed, Span};
 use crate::fences::Order;
+use crate::foreign_wire::ForeignWire;
 
 /// Thresholds and limits of one endpoint. Sizes are in bytes.
 #[derive(Clone, Debug)]
@@ -46,6 +47,9 @@ pub struct Config {
     pub named_only: bool,
     /// JobID of every request; endpoints of another job are refused.
     pub job_id: u32,
+    /// The wire of the peers, if they are of another implementation. `None` for the wire of this
+    /// project. Such peers are not verified, so it needs [`Config::key`] to be `None`.
+    pub wire: Option<ForeignWire>,
     /// Order guarantees between operations to one peer, beyond the matching order of messages.
     pub order: Order,
     /// PIDonFEP of this endpoint and its peers.
@@ -90,6 +94,7 @@ impl Config {
             encrypts: false,
             named_only: false,
             job_id: 1,
+            wire: None,
             order: Order::NONE,
             pid_on_fep: 0,
             keepalive: Span::secs(1),

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use crate::base::Time;
 use crate::channel::{ChannelId, ShmId};
 use crate::operation::PeerId;
+use crate::packet_form::PacketForm;
 use crate::part::Part;
 use crate::reliability::{PdcId, Pdcs};
 use crate::slab::Key;
@@ -78,6 +79,8 @@ pub(crate) struct Context {
     /// Longest packet that reaches the peer unfragmented, in bytes, counted like
     /// [`crate::Config::max_packet`].
     pub(crate) max_packet: u32,
+    /// The fields and sizes of packets that follow from the wire.
+    pub(crate) form: PacketForm,
     pub(crate) initiator: bool,
     /// Operations that still have packets to build, in order.
     pub(crate) queue: VecDeque<Key>,
@@ -104,6 +107,8 @@ struct CloseBlocker {
     half_way: bool,
     /// Fragments of packets that were too long for their path have no PSN yet.
     fragments_wait: bool,
+    /// A message that no receive of the peer matched is to be sent again before all others.
+    message_waits: bool,
     /// The value that the transport was last given.
     held: bool,
 }
@@ -137,6 +142,17 @@ impl Context {
     #[inline]
     pub(crate) const fn set_half_way(&mut self, half_way: bool) {
         self.hold.half_way = half_way;
+    }
+
+    /// Records whether a message must be sent again before any other operation begins.
+    pub(crate) const fn set_held(&mut self, held: bool) {
+        self.hold.message_waits = held;
+    }
+
+    /// Returns whether an operation may begin on a context whose operations follow one another, where
+    /// `idle` says that everything sent is acknowledged.
+    pub(crate) const fn may_begin(&self, idle: bool) -> bool {
+        idle && !self.hold.message_waits
     }
 
     /// Records whether fragments wait for PSNs.
@@ -195,7 +211,7 @@ impl Context {
     /// restart of the peer would go unnoticed.
     #[inline]
     pub(crate) fn update_busy(&mut self, now: Time, pdcs: &mut Pdcs<Part>) {
-        let begun = self.hold.half_way || self.hold.fragments_wait;
+        let begun = self.hold.half_way || self.hold.fragments_wait || self.hold.message_waits;
         let hold = begun || self.offers > 0 || !self.slots.is_empty();
         if hold != self.hold.held
             && let ChannelId::Context(id) = self.id
@@ -286,7 +302,7 @@ impl Contexts {
         &mut self,
         id: ChannelId,
         peer: PeerId,
-        (dst, max_packet): (SocketAddr, u32),
+        (dst, max_packet, form): (SocketAddr, u32, PacketForm),
         initiator: bool,
     ) -> Option<PdcId> {
         if self.table.len() <= id.index() {
@@ -297,6 +313,7 @@ impl Contexts {
             peer,
             dst,
             max_packet,
+            form,
             initiator,
             queue: VecDeque::new(),
             set_aside: VecDeque::new(),

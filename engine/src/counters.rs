@@ -14,6 +14,8 @@ crate::base::counters! {
         tx_rendezvous: sum "messages",
         /// Messages sent eagerly for which the peer had no room, and which were then offered by rendezvous.
         tx_deferred: sum "messages",
+        /// Times that a message was sent again to a peer of another implementation, because no receive matched it there.
+        tx_no_match: sum "times",
         /// RMA writes started.
         tx_writes: sum "operations",
         /// RMA reads started (not those of rendezvous).
@@ -46,6 +48,8 @@ crate::base::counters! {
         rx_malformed: sum "packets",
         /// Packets for another JobID or PIDonFEP, or from an address that does not own the context.
         rx_foreign: sum "packets",
+        /// Requests of peers of another implementation that were refused because of their JobID or PIDonFEP.
+        rx_misaddressed: sum "packets",
         /// Handshake packets sent: questions, and answers to the questions of peers.
         tx_handshakes: sum "packets",
         /// Handshake packets not sent, because too many waited already.

@@ -1,5 +1,6 @@
 //! The endpoint's state machine. It routes calls, packets and events to the parts of the engine.
 
+mod foreign;
 mod holdings;
 mod packet_sizes;
 mod packets;
@@ -21,10 +22,12 @@ use crate::completion::{Completion, Notice, OpError, WaitLimit};
 use crate::config::Config;
 use crate::contexts::Contexts;
 use crate::counters::Counters;
+use crate::foreign_wire::{ForeignWire, PeerAddress};
 use crate::handshake::{Handshakes, SecretEvent, SilentPeer, UnknownReply};
 use crate::inbox::{Inbox, SendRequest};
 use crate::liveness::Liveness;
 use crate::memory::Memory;
+use crate::message_ids::MessageIds;
 use crate::operation::{MatchSpace, Operation, PeerId, RecvOp, SubmitError};
 use crate::ops::TxOp;
 use crate::outbound::{Answer, Outbound, emit_control, prepend_bytes, push_control, push_echo};
@@ -36,6 +39,7 @@ use crate::shm::{RecordOutput, ShmChannels};
 use crate::slab::Key;
 use crate::target::Target;
 use crate::unmatched_packets::UnmatchedPackets;
+use crate::wire::ResponseOpcode;
 use packet_sizes::paths;
 
 /// The messages of one endpoint. The crate's documentation describes the contract.
@@ -53,6 +57,10 @@ pub struct Engine {
     liveness: Liveness,
     handshakes: Handshakes,
     unmatched: UnmatchedPackets,
+    /// Ids of messages of peers of another implementation.
+    message_ids: MessageIds,
+    /// Ids of writes of such peers.
+    write_ids: MessageIds,
 }
 
 /// The state of an operation that [`Engine::submit`] accepted.
@@ -89,6 +97,9 @@ impl Engine {
     pub fn new(config: Config, mut pdc: reliability::Config) -> Self {
         let mut secret = SecretRng::new(&config.secret);
         pdc.contact = Contact::Introduced(secret.seed());
+        if let Some(wire) = &config.wire {
+            foreign::adapt_transport(&mut pdc, wire);
+        }
         let mut part = || SecretRng::new(&secret.seed());
         let (handshakes, outbound, mut hashes) = (part(), part(), part());
         let (posted, unexpected) = (hashes.next_u64(), hashes.next_u64());
@@ -104,6 +115,8 @@ impl Engine {
             liveness: Liveness::new(config.keepalive),
             handshakes: Handshakes::new(handshakes),
             unmatched: UnmatchedPackets::default(),
+            message_ids: MessageIds::default(),
+            write_ids: MessageIds::default(),
             config,
         }
     }
@@ -125,6 +138,17 @@ impl Engine {
         peer
     }
 
+    /// Returns the peer of another implementation at this address, adding it if it is new. Requests
+    /// name it by `address`; `None` stands for the usual fields of the wire.
+    pub fn foreign_peer(&mut self, addr: SocketAddr, address: Option<PeerAddress>) -> PeerId {
+        let peer = self.peer_at(addr, None);
+        let usual = self.config.wire.as_ref().map(|wire| wire.peer);
+        if let Some(address) = address.or(usual) {
+            self.peers.get_mut(peer).set_address(address);
+        }
+        peer
+    }
+
     /// Returns the peer table.
     #[must_use]
     #[inline]
@@ -136,6 +160,12 @@ impl Engine {
     #[must_use]
     pub fn transport(&self) -> &reliability::Config {
         self.pdcs.config()
+    }
+
+    /// Returns the wire of the peers, if they are of another implementation.
+    #[must_use]
+    pub const fn foreign_wire(&self) -> Option<&ForeignWire> {
+        self.config.wire.as_ref()
     }
 
     /// Returns the JobID of this endpoint.
@@ -265,7 +295,8 @@ impl Engine {
     #[inline]
     pub fn poll_timeout(&self) -> Option<Time> {
         let (liveness, shm) = (self.liveness.deadline(), self.shm.deadline());
-        let times = [liveness, shm, self.handshakes.deadline(), self.pdcs.poll_timeout()];
+        let resend = self.outbound.repeat_deadline();
+        let times = [liveness, shm, resend, self.handshakes.deadline(), self.pdcs.poll_timeout()];
         // An explicit minimum of the `Some` values would compare uninitialised payloads of `None`
         // before it tests the tags; memcheck reports that as a decision on uninitialised memory.
         let first = times.map(|time| time.unwrap_or(Time::NEVER)).into_iter().min();
@@ -280,6 +311,9 @@ impl Engine {
         }
         self.pdcs.handle_timeout(now);
         self.drain_events(now);
+        if self.outbound.repeat_deadline().is_some_and(|at| at <= now) {
+            self.outbound.handle_repeat_timer(&mut step!(self, now));
+        }
         let deadline = self.pdcs.config().contact_deadline;
         while let Some(silent) =
             self.handshakes.handle_timeout(now, &self.config, &self.peers, deadline)
@@ -311,6 +345,9 @@ impl Engine {
         while let Some((dst, intro, path)) = self.handshakes.pop_packet(paths) {
             self.report.counters.tx_handshakes += 1;
             push_control(batch, dst, path, |out| intro.emit(out));
+        }
+        if self.outbound.has_repeats() {
+            self.outbound.send_repeats(&mut step!(self, now), batch);
         }
         while let Some((dst, nack)) = self.unmatched.pop_nack() {
             push_control(batch, dst, 0, |out| nack.emit(out));
@@ -409,7 +446,10 @@ impl Engine {
                 Event::Acked { desc, count, .. } => {
                     self.outbound.handle_ack(&mut step, desc, count);
                 }
-                Event::Responded { desc, response, .. } => {
+                Event::Responded { desc, psn, response, .. } => {
+                    if response.opcode == ResponseOpcode::NoResponse {
+                        self.outbound.await_match(&mut step, desc, psn);
+                    }
                     self.outbound.handle_response(&mut step, desc, &response);
                 }
                 Event::Ready { id } => step.contexts.activate(id.into()),
@@ -469,6 +509,8 @@ impl Engine {
                 }
             }
             Event::Waits { id, waited } => self.teardown(now).handle_unanswered_packet(id, waited),
+            // The packets to peers of another implementation have one size.
+            Event::Stuck { .. } if self.config.wire.is_some() => {}
             Event::Stuck { id, bytes, sent_at, times, connected } => {
                 if paths!(self).handle_stuck_packet(now, id, bytes, (sent_at, times, connected)) {
                     self.outbound.ask_for_sign_of_life(&mut step!(self, now), id.into());

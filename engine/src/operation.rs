@@ -296,4 +296,7 @@ pub enum SubmitError {
     /// The atomic operation is not defined for values of this type, or not in this form
     /// (-FI_EOPNOTSUPP).
     UnsupportedAtomic,
+    /// The operation has no form that peers of another implementation handle
+    /// ([`crate::Config::wire`]) (-FI_EOPNOTSUPP).
+    UnsupportedByPeer,
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::base::RegionId;
+use crate::base::{Psn, RegionId};
 use crate::channel::ChannelId;
 use crate::completion::{Completion, OpError, OpKind};
 use crate::fences::OperationClasses;
@@ -27,6 +27,14 @@ pub(crate) struct OfferedPart {
     pub(crate) end: u64,
 }
 
+/// A part of the data of a read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ReadPart {
+    pub(crate) offset: u32,
+    /// Length of the whole read.
+    pub(crate) total: u32,
+}
+
 /// The effect of an outbound operation on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OpWork {
@@ -34,6 +42,9 @@ pub(crate) enum OpWork {
     Eager,
     /// A send like `Eager` with DC set: the receiver answers in `slot` after a receive has matched.
     Confirmed { slot: u16, delivered: bool },
+    /// A send like `Eager` to a peer of another implementation that keeps the message until a receive
+    /// matches (NO_RESPONSE). The peer's later response to its first packet, which had this PSN, ends it.
+    Unmatched { matched: bool, psn: Psn },
     /// A send like `Eager` whose payload the receiver drops for want of room. It becomes a
     /// `Rendezvous` when no packet is in flight any more.
     Deferred,
@@ -60,6 +71,8 @@ pub(crate) enum OpWork {
         cut: Option<ReturnCode>,
         /// The peer was outside the job when it sent the request that this operation answers.
         outside: bool,
+        /// The place of the answer in the data of the read.
+        whole: ReadPart,
     },
     /// NO_OP that asks the peer for a sign of life, and whether it knows the operation that waits
     /// for it.
@@ -281,6 +294,16 @@ impl TxOp {
         }
     }
 
+    /// Returns whether nothing follows the operation that belongs to the same request.
+    pub(crate) const fn ends_request(&self) -> bool {
+        match self.work {
+            OpWork::Response { whole: ReadPart { offset, total }, .. } => {
+                offset as u64 + self.label.len >= total as u64
+            }
+            _ => true,
+        }
+    }
+
     /// Returns the number of payload bytes that travel in this operation's own packets.
     #[inline]
     pub(crate) fn payload_len(&self) -> u64 {
@@ -289,6 +312,7 @@ impl TxOp {
             OpWork::Eager
             | OpWork::Confirmed { .. }
             | OpWork::Deferred
+            | OpWork::Unmatched { .. }
             | OpWork::Write(_)
             | OpWork::Response { .. } => self.label.len,
             OpWork::Update { amo, .. } | OpWork::Fetch { amo, .. } if amo.op.is_compare_swap() => 0,
@@ -327,6 +351,11 @@ impl TxOp {
     pub(crate) const fn is_owed(&self) -> bool {
         let sent = self.progress.all_packed && self.progress.in_flight == 0;
         sent && self.work.is_answered() && !self.over
+    }
+
+    /// Returns whether the operation is a message that has arrived and that no receive has matched.
+    pub(crate) const fn is_unmatched(&self) -> bool {
+        matches!(self.work, OpWork::Unmatched { matched: false, .. })
     }
 
     /// Returns whether a packet of the operation may still read user memory.

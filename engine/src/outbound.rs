@@ -5,6 +5,7 @@ mod acks;
 mod atomic;
 mod ends;
 mod fragments;
+mod no_match;
 mod packet;
 mod questions;
 mod records;
@@ -13,6 +14,7 @@ mod short;
 mod telemetry;
 mod train;
 mod transmit;
+mod unmatched;
 
 use std::collections::VecDeque;
 
@@ -24,13 +26,15 @@ use crate::holdings::Holdings;
 use crate::memory::{Buf, Memory};
 use crate::operation::{Action, MatchSpace, Operation, PeerId, RemoteIov, RemoteSeg, SubmitError};
 use crate::ops::{
-    OfferedPart, OpBytes, OpOwner, OpWork, Ops, RESOURCE_MEMORY, ReadOwner, ReportTime, SesLabel,
-    TxOp, UserOp,
+    OfferedPart, OpBytes, OpOwner, OpWork, Ops, RESOURCE_MEMORY, ReadOwner, ReadPart, ReportTime,
+    SesLabel, TxOp, UserOp,
 };
 use crate::policy::{self, CompletionTime, Copy, OpClass, OpSize, Plan, PolicyInput, Protocol};
 use crate::slab::Key;
 use crate::step::Step;
+use no_match::RefusedMessages;
 use questions::QuestionQueue;
+use unmatched::UnmatchedMessages;
 
 pub(crate) use ends::drop_untaken;
 pub(crate) use packet::emit_control;
@@ -60,6 +64,8 @@ pub(crate) struct Answer {
     pub(crate) offered: Option<OfferedPart>,
     /// The user wants to be notified when the answer has arrived.
     pub(crate) counts: bool,
+    /// The part of the read that the bytes are, if they are not all.
+    pub(crate) part: Option<ReadPart>,
 }
 
 impl Answer {
@@ -67,7 +73,16 @@ impl Answer {
     /// message: an answer without payload.
     pub(crate) const fn confirmation(slot: u16) -> Self {
         let (bytes, region) = (Buf::Empty, RegionId::LENT);
-        Self { read_id: slot, bytes, copied: None, len: 0, region, offered: None, counts: false }
+        Self {
+            read_id: slot,
+            bytes,
+            copied: None,
+            len: 0,
+            region,
+            offered: None,
+            counts: false,
+            part: None,
+        }
     }
 }
 
@@ -94,6 +109,8 @@ pub(crate) struct Outbound {
     nonces: SecretRng,
     questions: QuestionQueue,
     fences: Fences,
+    refused: RefusedMessages,
+    unmatched: UnmatchedMessages,
 }
 
 impl Outbound {
@@ -105,6 +122,8 @@ impl Outbound {
             nonces,
             questions: QuestionQueue::default(),
             fences: Fences::new(order),
+            refused: RefusedMessages::default(),
+            unmatched: UnmatchedMessages::default(),
         }
     }
 
@@ -119,6 +138,9 @@ impl Outbound {
         op: Operation,
     ) -> Result<(), SubmitError> {
         op.check()?;
+        if step.config.wire.is_some() && !is_on_foreign_wire(&op.action) {
+            return Err(SubmitError::UnsupportedByPeer);
+        }
         let len = op.buf.len();
         let kind = match &op.action {
             Action::Message { .. } => OpClass::Message,
@@ -214,6 +236,17 @@ impl Outbound {
         let peer = op.peer;
         let label = |len, data| SesLabel { space: MatchSpace::Untagged, tag: 0, data, len };
         let owner = op_owner(kind, op, plan);
+        let parts = match (remote, &step.config.wire) {
+            (RemoteIov::One(seg), Some(wire)) if kind == OpKind::Read => {
+                split_read(*seg, wire.payload.into())
+            }
+            (RemoteIov::Many(segs), Some(wire)) if kind == OpKind::Read => {
+                let parts = segs.iter().flat_map(|seg| each_part(*seg, wire.payload.into()));
+                Some(RemoteIov::Many(parts.collect()))
+            }
+            _ => None,
+        };
+        let remote = parts.as_ref().unwrap_or(remote);
         let segs = match remote {
             RemoteIov::One(seg) => {
                 let (work, label) = (work(*seg), label(seg.len, op.data));
@@ -354,10 +387,14 @@ impl Outbound {
         peer: PeerId,
         answer: Answer,
     ) {
-        let Answer { read_id, bytes, copied, len, region, offered, counts } = answer;
+        let Answer { read_id, bytes, copied, len, region, offered, counts, part } = answer;
         let outside = counts_outside(step, id, peer);
-        let work = OpWork::Response { read_id, offered, region, counts, cut: None, outside };
+        // A read has 32 bits of length.
+        let whole = part.unwrap_or(ReadPart { offset: 0, total: len as u32 });
+        let work = OpWork::Response { read_id, offered, region, counts, cut: None, outside, whole };
         let mut op = TxOp::new_internal(work, peer);
+        // The parts of an answer share the id of the read.
+        op.progress.message_id = part.map(|_| read_id);
         op.bytes = OpBytes { buf: bytes, offset: 0, copied };
         op.label.len = len;
         if let Some(OpWork::Rendezvous { answers, .. }) =
@@ -376,7 +413,10 @@ impl Outbound {
 
     /// Asks a channel's peer for a sign of life, and whether it still has the channel.
     pub(crate) fn ask_for_sign_of_life(&mut self, step: &mut Step<'_>, id: ChannelId) {
-        questions::ask_for_sign_of_life(&mut self.ops, step, id);
+        // Other implementations do not answer the question.
+        if step.config.wire.is_none() {
+            questions::ask_for_sign_of_life(&mut self.ops, step, id);
+        }
     }
 
     /// Returns all outbound operations.
@@ -408,6 +448,35 @@ impl Outbound {
 #[inline]
 fn counts_outside(step: &Step<'_>, id: ChannelId, peer: PeerId) -> bool {
     id.context().is_some() && step.is_outside(peer)
+}
+
+/// Returns the parts of a read of a foreign peer's memory, if it has several: each request of a read
+/// asks for at most the payload of one packet.
+#[cold]
+fn split_read(seg: RemoteSeg, payload: u64) -> Option<RemoteIov> {
+    (seg.len > payload).then(|| RemoteIov::Many(each_part(seg, payload).collect()))
+}
+
+/// Returns the parts of a range, of `payload` bytes each.
+fn each_part(seg: RemoteSeg, payload: u64) -> impl Iterator<Item = RemoteSeg> {
+    let part = move |at| RemoteSeg {
+        address: seg.address.wrapping_add(at),
+        len: payload.min(seg.len - at),
+        ..seg
+    };
+    // An empty range is one part.
+    (0..seg.len.div_ceil(payload).max(1)).map(move |n| part(n * payload))
+}
+
+/// Returns whether an operation has a form that other implementations handle.
+#[cold]
+const fn is_on_foreign_wire(action: &Action) -> bool {
+    match action {
+        Action::Message { space, .. } => !matches!(space, MatchSpace::Collective),
+        Action::Write(_) => true,
+        Action::Read(_) => true,
+        Action::Atomic(_) => false,
+    }
 }
 
 /// Returns the owner record of a user operation.
@@ -445,6 +514,7 @@ fn plan_operation(
         level: op.options.level,
         visibility: op.options.visibility,
         known: step.is_known(op.peer),
+        native: step.config.wire.is_none(),
         room: step.config.has_copy_room(len, copied),
     })
 }

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::base::{Instance, Span, Time};
 use crate::config::Config;
+use crate::foreign_wire::PeerAddress;
 use crate::operation::PeerId;
 use crate::path_sizes::PathSizes;
 
@@ -34,6 +35,8 @@ impl DestinationError {
 #[derive(Debug)]
 pub struct PeerState {
     addr: SocketAddr,
+    /// The fields by which requests name the peer, if it is of another implementation.
+    address: PeerAddress,
     /// The instance that the user named; `None` if any instance is accepted.
     expected: Option<Instance>,
     /// The instance that was verified.
@@ -87,6 +90,16 @@ impl PeerState {
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// Returns the fields by which requests name the peer, if it is of another implementation.
+    pub(crate) const fn address(&self) -> PeerAddress {
+        self.address
+    }
+
+    /// Sets the fields by which requests name the peer.
+    pub(crate) const fn set_address(&mut self, address: PeerAddress) {
+        self.address = address;
     }
 
     /// Returns the verified instance, or else the one that the user named; `None` if neither is
@@ -588,6 +601,7 @@ impl Peers {
         let sibling = self.by_addr.insert(addr, peer);
         let state = PeerState {
             addr,
+            address: PeerAddress::NONE,
             expected,
             instance: None,
             last_rx: Time::ZERO,

@@ -56,6 +56,9 @@ pub(crate) struct PolicyInput {
     pub(crate) known: bool,
     /// The message is not too long for a copy, and there is room for one.
     pub(crate) room: bool,
+    /// The peer knows the protocols of this project: rendezvous, and the confirmation of a match. The
+    /// acknowledgement of another peer shows that a receive has matched.
+    pub(crate) native: bool,
 }
 
 /// The protocol that carries the payload of a message.
@@ -106,7 +109,7 @@ pub(crate) struct Plan {
 /// room for a copy that is required.
 #[inline]
 pub(crate) const fn plan(request: PolicyInput) -> Result<Plan, SubmitError> {
-    let PolicyInput { kind, size, inject, level, visibility, known, room } = request;
+    let PolicyInput { kind, size, inject, level, visibility, known, room, native } = request;
     if inject {
         // A fetching atomic with operands may be injected: the flag concerns only the operands
         // (fi_atomic(3)).
@@ -121,6 +124,7 @@ pub(crate) const fn plan(request: PolicyInput) -> Result<Plan, SubmitError> {
         return Err(SubmitError::Again);
     }
     let protocol = match (size, level) {
+        _ if !native => Protocol::Eager,
         (OpSize::Long, _) => Protocol::Rendezvous,
         (_, Level::Match) => Protocol::Confirmed,
         _ => Protocol::Eager,
@@ -164,7 +168,7 @@ mod tests {
             SIZES.into_iter().flat_map(move |size| {
                 LEVELS.into_iter().flat_map(move |level| {
                     VISIBILITIES.into_iter().flat_map(move |visibility| {
-                        (0..8).map(move |bits| PolicyInput {
+                        (0..16).map(move |bits| PolicyInput {
                             kind,
                             size,
                             inject: bits & 1 != 0,
@@ -172,6 +176,7 @@ mod tests {
                             visibility,
                             known: bits & 2 != 0,
                             room: bits & 4 != 0,
+                            native: bits & 8 == 0,
                         })
                     })
                 })
@@ -212,7 +217,7 @@ mod tests {
                 assert_eq!(request.level, Level::Inject, "{request:?}");
             }
             if request.level == Level::Match && request.kind == OpClass::Message {
-                assert_ne!(plan.protocol, Protocol::Eager, "{request:?}");
+                assert_eq!(plan.protocol == Protocol::Eager, !request.native, "{request:?}");
             }
             if plan.copy != Copy::Never {
                 assert!(request.room, "{request:?}");
@@ -224,8 +229,8 @@ mod tests {
         }
         // Half of 5 x 3 x 5 x 4 requests to known and unknown peers, with room and without, are
         // injected. All of those are refused except short ones with room that are not reads. So are
-        // atomics of both kinds without room that are not injected.
-        assert_eq!(refused, 4 * 300 - 4 * 2 * 20 + 2 * 2 * 60);
+        // atomics of both kinds without room that are not injected. The wire changes nothing about it.
+        assert_eq!(refused, 2 * (4 * 300 - 4 * 2 * 20 + 2 * 2 * 60));
     }
 
     #[test]
@@ -238,6 +243,7 @@ mod tests {
             visibility: Visibility::Entry,
             known: true,
             room: true,
+            native: true,
         };
         let of = |request| plan(request).map(|plan| (plan.copy, plan.complete));
         assert_eq!(of(base), Ok((Copy::Call, CompletionTime::Call)));

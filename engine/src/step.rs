@@ -8,6 +8,7 @@ use crate::handshake::Handshakes;
 use crate::liveness::Liveness;
 use crate::operation::PeerId;
 use crate::ops::{Ops, TxOp};
+use crate::packet_form::PacketForm;
 use crate::part::Part;
 use crate::peers::Peers;
 use crate::reliability::{Pdcs, PeerKey};
@@ -56,8 +57,9 @@ impl Step<'_> {
         let (id, state) = (self.pdcs.open(self.now, PeerKey(peer.0))?, self.peers.get(peer));
         let addr = state.addr();
         let id = ChannelId::Context(id);
-        self.contexts.add(id, peer, (addr, self.peers.paths.get(addr.ip())), true);
-        if !self.pdcs.admissions().is_verified(PeerKey(peer.0)) {
+        let form = PacketForm::new(self.config, state, true);
+        self.contexts.add(id, peer, (addr, self.peers.paths.get(addr.ip()), form), true);
+        if self.config.wire.is_none() && !self.pdcs.admissions().is_verified(PeerKey(peer.0)) {
             self.handshakes.start(self.now, self.config, peer, state);
         }
         Some(id)

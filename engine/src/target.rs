@@ -131,7 +131,7 @@ impl Target {
         let (bytes, region) = resolve_all(mem, request.match_bits, request.buffer_offset, len)?;
         let counts = self.reports;
         let copied = mem.copy_device_memory(&bytes)?;
-        Ok(Answer { read_id, bytes, copied, len, region, offered: None, counts })
+        Ok(Answer { read_id, bytes, copied, len, region, offered: None, counts, part: None })
     }
 
     /// Returns the number of writes that are reported when all their packets have arrived, and are still incomplete.

@@ -44,6 +44,24 @@ impl UnmatchedPackets {
         }
     }
 
+    /// Sends the source of a packet the NACK that its context is unknown here, where the source's
+    /// address tells where it listens.
+    #[cold]
+    pub(crate) fn refuse_context(
+        &mut self,
+        step: &mut Step<'_>,
+        listens: SocketAddr,
+        pds: &wire::Request,
+    ) {
+        if self.nacks.len() >= MAX_STRAYS || !step.handshakes.may_answer(step.now) {
+            step.report.counters.rx_unanswered += 1;
+            return;
+        }
+        if let Some(nack) = step.pdcs.reject(None, pds) {
+            self.nacks.push_back((listens, nack));
+        }
+    }
+
     /// Returns the next NACK and its destination.
     #[inline]
     pub(crate) fn pop_nack(&mut self) -> Option<(SocketAddr, Nack)> {

@@ -29,6 +29,9 @@ impl Engine {
     /// Packets that were sent before and must be retransmitted are fragmented. The configured size
     /// is tried again after ten minutes.
     pub fn handle_packet_size(&mut self, now: Time, dst: SocketAddr, bytes: u32) {
+        if self.config.wire.is_some() {
+            return self.report_small_path(now, dst, bytes);
+        }
         // The engine keeps no state for hosts to which it does not send.
         if self.peers.has_host(dst.ip())
             && let Some(size) = self.peers.paths.lower_reported(now, dst.ip(), bytes)

@@ -12,6 +12,7 @@ use crate::memory::{KeyError, Memory, Payload};
 use crate::operation::PeerId;
 use crate::ops::{RESOURCE_MEMORY, RESOURCE_RENDEZVOUS};
 use crate::outbound::PeerQuestion;
+use crate::packet_form::PacketForm;
 use crate::packet_outcome::PacketOutcome;
 use crate::peers::{Initiator, PeerState};
 use crate::reliability::{self, Delivery, PdcId, PeerKey, Refusal, RxVerdict, cc};
@@ -515,12 +516,14 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
 
     /// Registers a context that a peer has opened. An initiator has only one open context at a
     /// time, so messages that are incomplete on the previous one fail.
-    fn register_context(&mut self, id: PdcId, peer: PeerId) {
-        let addr = self.engine.peers.get(peer).addr();
+    pub(super) fn register_context(&mut self, id: PdcId, peer: PeerId) {
+        let state = self.engine.peers.get(peer);
+        let addr = state.addr();
+        let form = PacketForm::new(&self.engine.config, state, false);
         let former = self.engine.contexts.add(
             id.into(),
             peer,
-            (addr, self.engine.peers.paths.get(addr.ip())),
+            (addr, self.engine.peers.paths.get(addr.ip()), form),
             false,
         );
         self.engine.inbox.open_stream(id.into());
@@ -579,7 +582,7 @@ pub(super) fn is_addressed_to_us(config: &Config, peer: &PeerState, request: &St
 }
 
 /// Refuses an access to memory that the peer is not allowed to use.
-fn refuse_access(
+pub(super) fn refuse_access(
     report: &mut Report,
     config: &Config,
     error: KeyError,

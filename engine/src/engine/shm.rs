@@ -24,6 +24,7 @@ use crate::completion::OpError;
 use crate::memory::{Memory, Payload};
 use crate::operation::PeerId;
 use crate::outbound::{is_all_acknowledged, transmit_records};
+use crate::packet_form::PacketForm;
 use crate::packet_outcome::PacketOutcome;
 use crate::reliability::PeerKey;
 use crate::shm::record::{MAX_PAYLOAD, Record};
@@ -117,7 +118,11 @@ impl ShmInterface<'_> {
         self.engine.contexts.add(
             channel,
             peer,
-            (self.engine.peers.get(peer).addr(), MAX_PAYLOAD),
+            (
+                self.engine.peers.get(peer).addr(),
+                MAX_PAYLOAD,
+                PacketForm::new(&self.engine.config, self.engine.peers.get(peer), true),
+            ),
             true,
         );
         self.engine.inbox.open_stream(channel);

@@ -42,6 +42,8 @@ impl Teardown<'_> {
             self.engine.outbound.forget_fragments(id);
         }
         self.engine.target.close(id);
+        self.engine.message_ids.close(id);
+        self.engine.write_ids.close(id);
         self.engine.inbox.close_stream(&mut step!(self.engine, self.now), id, error);
         Some(context)
     }
@@ -94,7 +96,8 @@ impl Teardown<'_> {
         let Some(context) = self.engine.contexts.get(id.into()) else { return };
         let peer = context.peer;
         let state = self.engine.peers.get(peer);
-        if waited >= REFUSED_DEADLINE && state.is_refused() {
+        let heeded = self.engine.config.wire.is_none_or(|wire| wire.heeds_refusals);
+        if heeded && waited >= REFUSED_DEADLINE && state.is_refused() {
             let met = state.has_answered();
             self.fail_peer(peer, if met { OpError::TimedOut } else { OpError::Unreachable });
             return;
@@ -298,6 +301,9 @@ impl Engine {
             }
         }
         self.drain_events(now);
+        if self.config.wire.is_some() {
+            self.fail_silent_peers(now);
+        }
         self.outbound.ask_about_owed(&mut step!(self, now));
         let (owing, seldom) = (self.inbox.pending().owing_peers(), times.until_question());
         for peer in select_silent_peers(now, &self.peers, &self.liveness, owing, awaited, seldom) {

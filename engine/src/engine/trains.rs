@@ -39,6 +39,7 @@ impl Engine {
         if self.pdcs.is_overdue(now) {
             self.exclude_absence(now);
         }
+        let is_foreign = self.config.wire.is_some();
         while let Some(packet) = train.next() {
             let arrival = Arrival {
                 ce: marks.ce,
@@ -49,7 +50,9 @@ impl Engine {
                 ..Arrival::default()
             };
             let arriving = PacketReceiver::new(self, mem, now, src);
-            if packet.first().is_some_and(|first| first >> 3 >= Fragment::TYPE) {
+            if is_foreign {
+                arriving.handle_foreign(&arrival, packet);
+            } else if packet.first().is_some_and(|first| first >> 3 >= Fragment::TYPE) {
                 arriving.handle_prefixed(&arrival, packet, &mut train);
             } else {
                 arriving.handle_one(&arrival, packet, &mut train);

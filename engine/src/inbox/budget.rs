@@ -185,8 +185,9 @@ impl Budget {
                 let message = head.message(step.now, MessageBuffer::Stash(bytes));
                 return Some(Message { charge, ..message });
             }
-            if head.pull != Pull::No {
-                // The message is a rendezvous already, and there is no room for its eager part.
+            if head.pull != Pull::No || step.config.wire.is_some() {
+                // The message is a rendezvous already, and there is no room for its eager part. Or
+                // the sender does not know rendezvous.
                 return None;
             }
             Self::defer(step, &mut head);
@@ -263,7 +264,7 @@ impl Budget {
         if self.grow_buffer(step, message, end) {
             return true;
         }
-        if message.head.pull != Pull::No {
+        if message.head.pull != Pull::No || step.config.wire.is_some() {
             return false;
         }
         message.place = MessageBuffer::None;

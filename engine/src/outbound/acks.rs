@@ -44,11 +44,13 @@ impl Outbound {
             OpWork::Eager
             | OpWork::Write(_)
             | OpWork::Update { .. }
+            | OpWork::Unmatched { matched: true, .. }
             | OpWork::Confirmed { delivered: true, .. } => {
                 self.finish(step, part.op, None);
             }
             // The peer's answer ends these operations.
             OpWork::Confirmed { .. }
+            | OpWork::Unmatched { .. }
             | OpWork::Read { .. }
             | OpWork::Fetch { .. }
             | OpWork::Group { .. } => {}
@@ -108,6 +110,10 @@ impl Outbound {
     /// Offers a deferred message under its id, now that no packet of it is in flight any more.
     #[cold]
     fn offer_deferred(&mut self, step: &mut Step<'_>, key: Key) {
+        if step.config.wire.is_some() {
+            self.schedule_resend(step, key);
+            return;
+        }
         let nonce = self.nonces.next_u32();
         // All fragments of the message's packets have arrived. The offer begins at the same offset
         // as the first packet, and a retransmission of the offer must not be taken for a fragment
@@ -171,6 +177,7 @@ impl Outbound {
             region: RegionId::LENT,
             offered: Some(OfferedPart { op: key, end }),
             counts: false,
+            part: None,
         };
         if len == 0 && end == op.label.len && served && !request.initiator_error {
             // The peer has everything it wants, by earlier reads or by a copy at the time of the

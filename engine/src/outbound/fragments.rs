@@ -48,7 +48,7 @@ impl Ops {
         let before = extra_bytes(step) + Fragment::LEN as u32;
         let size = path_sizes::min_packet(host).saturating_sub(before);
         // The header's payload length has 14 bits.
-        let room = packet::max_payload(size, packet::headers_len(&op.work)) as u32;
+        let room = context.form.max_payload(size, packet::headers_len(&op.work)) as u32;
         let Ok(count) = u8::try_from(part.len.div_ceil(room)) else { return };
         if count < 2 {
             return;
@@ -131,7 +131,7 @@ impl Outbound {
         else {
             return Err(SendError::Gone);
         };
-        let Context { dst, prompt, ref queue, .. } = *context;
+        let Context { dst, form, prompt, ref queue, .. } = *context;
         let wanted = NewPacket {
             desc: part,
             bytes: packet::headers_len(&op.work) as u32 + part.len + before,
@@ -141,7 +141,7 @@ impl Outbound {
         };
         let grant = step.pdcs.next_packet(step.now, id, &wanted)?;
         let header = self.ops.fragment_header(step, id, part);
-        transmit::emit_with_prefixes(step, batch, dst, op, (&grant, part), header);
+        transmit::emit_with_prefixes(step, batch, (dst, &form), op, (&grant, part), header);
         Ok(())
     }
 

@@ -4,11 +4,12 @@
 //! a rendezvous, an answer that was cut off. `docs/wire.md` describes them.
 
 use crate::atomics::atomic_size;
-use crate::config::Config;
 use crate::operation::MatchSpace;
-use crate::ops::{AtomicFields, OpWork, RESOURCE_COLLECTIVE, RESOURCE_RENDEZVOUS, ReadOwner, TxOp};
+use crate::ops::{
+    AtomicFields, OpWork, RESOURCE_COLLECTIVE, RESOURCE_RENDEZVOUS, ReadOwner, ReadPart, TxOp,
+};
+use crate::packet_form::PacketForm;
 use crate::part::Part;
-use crate::peers::Initiator;
 use crate::reliability::{ControlPacket, TxGrant};
 use crate::shm::record;
 use crate::slab::Key;
@@ -17,8 +18,6 @@ use crate::wire::{
     ResponseData, ReturnCode, StdBody, StdRequest,
 };
 
-/// Largest payload in bytes: `payload_length` has 14 bits.
-const MAX_PAYLOAD: u64 = 0x3fff;
 /// Length in bytes of the headers of a request: PDS and SES header.
 const REQUEST_HEADERS: u64 = 12 + 44;
 /// Length in bytes of the headers of response data.
@@ -38,15 +37,6 @@ pub(super) const fn headers_len(work: &OpWork) -> u64 {
     }
 }
 
-/// Returns the number of payload bytes that a packet has room for.
-#[inline]
-pub(super) fn max_payload(max_packet: u32, headers: u64) -> u64 {
-    let room = u64::from(max_packet).saturating_sub(headers);
-    // Use whole cache lines, unless the packet is too small for that to matter.
-    let room = if room >= 1024 { room & !63 } else { room };
-    room.clamp(1, MAX_PAYLOAD)
-}
-
 /// Returns the memory key of [`RESOURCE_RENDEZVOUS`] for a rendezvous send.
 pub(super) const fn rendezvous_key(nonce: u32, op: Key) -> u64 {
     (nonce as u64) << 32 | op.index as u64
@@ -61,35 +51,35 @@ pub(super) const fn split_rendezvous_key(key: u64) -> (u32, u32) {
 /// Writes a packet's headers. Returns their length in bytes.
 #[inline]
 pub(super) fn write_headers(
-    config: &Config,
+    form: &PacketForm,
     op: &TxOp,
     grant: &TxGrant,
     part: Part,
     out: &mut [u8; MAX_HEADER],
 ) -> usize {
     let mut pds = grant.pds;
-    if let OpWork::Response { read_id, cut, .. } = op.work {
+    if let OpWork::Response { read_id, cut, whole, .. } = op.work {
         pds.next = NextHeader::ResponseData;
         let n = pds.emit(out);
-        n + response_header(config, op, part, read_id, cut).emit(&mut out[n..])
+        n + response_header(form, op, part, (read_id, cut, whole)).emit(&mut out[n..])
     } else {
         pds.next = NextHeader::RequestStd;
         let n = pds.emit(out);
-        n + request_header(config, op, part).emit(&mut out[n..])
+        n + request_header(form, op, part).emit(&mut out[n..])
     }
 }
 
 /// Writes the head of a record that refers to its payload: an answer, a write or an offer. Returns
 /// its length in bytes, or `None` for other operations.
 pub(super) fn write_reference_head(
-    config: &Config,
+    form: &PacketForm,
     op: &TxOp,
     part: Part,
     out: &mut [u8; record::MAX_HEAD],
 ) -> Option<usize> {
     match op.work {
-        OpWork::Response { read_id, cut: None, .. } => {
-            let header = response_header(config, op, part, read_id, None);
+        OpWork::Response { read_id, cut: None, whole, .. } => {
+            let header = response_header(form, op, part, (read_id, None, whole));
             Some(record::write_reference(
                 &ResponseData { payload_length: 0, ..header },
                 part.len,
@@ -97,10 +87,10 @@ pub(super) fn write_reference_head(
             ))
         }
         OpWork::Write(_) => {
-            Some(record::write_remote_write(&request_header(config, op, part), part.len, out))
+            Some(record::write_remote_write(&request_header(form, op, part), part.len, out))
         }
         OpWork::Rendezvous { .. } => {
-            let header = request_header(config, op, Part { len: 0, ..part });
+            let header = request_header(form, op, Part { len: 0, ..part });
             Some(record::write_offer(&header, part.len, out))
         }
         _ => None,
@@ -110,15 +100,15 @@ pub(super) fn write_reference_head(
 /// Writes the head of a record. Returns its length in bytes.
 #[inline]
 pub(super) fn write_record_head(
-    config: &Config,
+    form: &PacketForm,
     op: &TxOp,
     part: Part,
     out: &mut [u8; record::MAX_HEAD],
 ) -> usize {
-    if let OpWork::Response { read_id, cut, .. } = op.work {
-        record::write_data(&response_header(config, op, part, read_id, cut), out)
+    if let OpWork::Response { read_id, cut, whole, .. } = op.work {
+        record::write_data(&response_header(form, op, part, (read_id, cut, whole)), out)
     } else {
-        record::write_request(&request_header(config, op, part), out)
+        record::write_request(&request_header(form, op, part), out)
     }
 }
 
@@ -148,7 +138,7 @@ const fn resource_index(space: MatchSpace) -> u16 {
 }
 
 #[inline]
-fn request_header(config: &Config, op: &TxOp, part: Part) -> StdRequest {
+fn request_header(form: &PacketForm, op: &TxOp, part: Part) -> StdRequest {
     let som = part.offset == 0;
     let eom = u64::from(part.offset) + u64::from(part.len) == op.payload_len();
     let tagged = op.label.space != MatchSpace::Untagged;
@@ -156,7 +146,7 @@ fn request_header(config: &Config, op: &TxOp, part: Part) -> StdRequest {
     let send = if tagged { Opcode::TaggedSend } else { Opcode::Send };
     let index = resource_index(op.label.space);
     let (opcode, buffer_offset, match_bits, resource_index) = match op.work {
-        OpWork::Eager | OpWork::Deferred => (send, 0, tag, index),
+        OpWork::Eager | OpWork::Deferred | OpWork::Unmatched { .. } => (send, 0, tag, index),
         OpWork::Confirmed { slot, .. } => (send, u64::from(slot), tag, index),
         OpWork::Rendezvous { .. } if tagged => (Opcode::RendezvousTsend, 0, tag, index),
         OpWork::Rendezvous { .. } => (Opcode::RendezvousSend, 0, 0, index),
@@ -178,17 +168,17 @@ fn request_header(config: &Config, op: &TxOp, part: Part) -> StdRequest {
             op.work,
             OpWork::Read { owner: ReadOwner::End { failed: true }, .. }
         ),
-        relative: false,
+        relative: form.relative,
         header_data_present: op.label.data.is_some(),
         eom,
         som,
         message_id: op.progress.message_id.unwrap_or(0),
         ri_generation: 0,
-        job_id: config.job_id,
-        pid_on_fep: config.pid_on_fep,
-        resource_index,
+        job_id: form.job_id,
+        pid_on_fep: form.pid_on_fep,
+        resource_index: form.index + resource_index,
         buffer_offset,
-        initiator: Initiator { port: config.port, tag: config.instance.tag() }.field(),
+        initiator: form.initiator,
         match_bits,
         body: if som {
             StdBody::First { header_data: op.label.data.unwrap_or(0) }
@@ -201,11 +191,11 @@ fn request_header(config: &Config, op: &TxOp, part: Part) -> StdRequest {
             Some(_) if op.payload_len() > 0 => op.payload_len() as u32,
             _ => op.label.len as u32,
         },
-        extension: extension_header(config, op, part),
+        extension: extension_header(form, op, part),
     }
 }
 
-fn extension_header(config: &Config, op: &TxOp, part: Part) -> Extension {
+fn extension_header(form: &PacketForm, op: &TxOp, part: Part) -> Extension {
     if let Some(amo) = op.work.amo() {
         return atomic_header(amo, op.bytes.copied.as_deref().unwrap_or_default());
     }
@@ -213,7 +203,7 @@ fn extension_header(config: &Config, op: &TxOp, part: Part) -> Extension {
     Extension::Rendezvous(Rendezvous {
         eager_length: 0,
         ri_generation: 0,
-        pid_on_fep: config.pid_on_fep,
+        pid_on_fep: form.pid_on_fep,
         resource_index: RESOURCE_RENDEZVOUS,
         read_offset: 0,
         memory_key: rendezvous_key(nonce, part.op),
@@ -254,11 +244,10 @@ fn is_coherent(data_type: AmoType) -> bool {
 }
 
 fn response_header(
-    config: &Config,
+    form: &PacketForm,
     op: &TxOp,
     part: Part,
-    read_id: u16,
-    cut: Option<ReturnCode>,
+    (read_id, cut, whole): (u16, Option<ReturnCode>, ReadPart),
 ) -> ResponseData {
     // A packet that was planned with payload stands for that part. One without stands for all data
     // that was not sent.
@@ -270,12 +259,12 @@ fn response_header(
         list: wire::List::Expected,
         return_code: cut.unwrap_or(ReturnCode::Ok),
         response_message_id: op.progress.message_id.unwrap_or(0),
-        job_id: config.job_id,
+        job_id: form.job_id,
         read_request_message_id: read_id,
         // A record that refers to its payload may have a longer one, which it does not contain.
         payload_length: if cut.is_some() { 0 } else { u16::try_from(part.len).unwrap_or(0) },
-        modified_length: if cut.is_some() { stands_for } else { op.label.len as u32 },
-        message_offset: part.offset,
+        modified_length: if cut.is_some() { stands_for } else { whole.total },
+        message_offset: whole.offset + part.offset,
     }
 }
 

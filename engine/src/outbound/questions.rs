@@ -136,7 +136,9 @@ pub(super) fn handle_positive_answer(
 impl Outbound {
     /// Asks about operations that have waited for at least one interval.
     pub(crate) fn ask_about_owed(&mut self, step: &mut Step<'_>) {
-        self.questions.ask_about_owed(&mut self.ops, step);
+        if step.config.wire.is_none() {
+            self.questions.ask_about_owed(&mut self.ops, step);
+        }
     }
 
     /// Handles the answer of a peer that does not know an operation: it has forgotten the

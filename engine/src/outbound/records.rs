@@ -10,6 +10,7 @@ use crate::contexts::Context;
 use crate::liveness::LONG_SILENCE;
 use crate::operation::PeerId;
 use crate::ops::{OpWork, Ops, ReadOwner, TxOp};
+use crate::packet_form::PacketForm;
 use crate::part::Part;
 use crate::shm::record::{self, MAX_HEAD, MAX_PAYLOAD, MAX_REFERENCE, MAX_WHOLE};
 use crate::shm::{ClosingState, InFlight, RecordOutput, RecordPayload, ReferenceResult};
@@ -137,6 +138,7 @@ impl Ops {
         if op.progress.message_id.is_none() {
             op.progress.message_id = Some(assign_message_id(context, &mut op.work, key));
         }
+        let form = context.form;
         let left = op.payload_len() - op.progress.packed;
         let is_whole = op.progress.packed == 0 && left <= MAX_WHOLE.into();
         let mut len = match op.work {
@@ -149,10 +151,10 @@ impl Ops {
         if let Some(all) = offer_len(op) {
             // If a receive waits for the message, the peer copies it at once.
             let whole = Part { len: all, ..part };
-            match send_reference(step.config, op, whole, id, sink) {
+            match send_reference(&form, op, whole, id, sink) {
                 ReferenceResult::Yes => {}
                 ReferenceResult::Never => {
-                    if !send_part(step.config, op, part, id, sink) {
+                    if !send_part(&form, op, part, id, sink) {
                         return SendOutcome::Full;
                     }
                 }
@@ -160,16 +162,16 @@ impl Ops {
             }
         } else if left > len && op.lends() {
             let all = left.min(MAX_REFERENCE.into());
-            match send_reference(step.config, op, Part { len: all as u32, ..part }, id, sink) {
+            match send_reference(&form, op, Part { len: all as u32, ..part }, id, sink) {
                 ReferenceResult::Never => {
-                    if !send_part(step.config, op, part, id, sink) {
+                    if !send_part(&form, op, part, id, sink) {
                         return SendOutcome::Full;
                     }
                 }
                 ReferenceResult::Yes => (len, part.len) = (all, all as u32),
                 ReferenceResult::Full => return SendOutcome::Full,
             }
-        } else if !send_part(step.config, op, part, id, sink) {
+        } else if !send_part(&form, op, part, id, sink) {
             return SendOutcome::Full;
         }
         let ends = len == left;
@@ -233,14 +235,14 @@ fn offer_len(op: &TxOp) -> Option<u32> {
 
 /// Sends a record that refers to a part of an operation, or to the message that it offers.
 fn send_reference(
-    config: &Config,
+    form: &PacketForm,
     op: &TxOp,
     part: Part,
     id: ShmId,
     sink: &mut impl RecordOutput,
 ) -> ReferenceResult {
     let mut head = [0; MAX_HEAD];
-    let Some(len) = write_reference_head(config, op, part, &mut head) else {
+    let Some(len) = write_reference_head(form, op, part, &mut head) else {
         return ReferenceResult::Never;
     };
     let lent = (&op.bytes.buf, op.bytes.offset + u64::from(part.offset), u64::from(part.len));
@@ -250,14 +252,14 @@ fn send_reference(
 /// Sends a part of an operation. Returns whether there was room.
 #[inline]
 fn send_part(
-    config: &Config,
+    form: &PacketForm,
     op: &TxOp,
     part: Part,
     id: ShmId,
     sink: &mut impl RecordOutput,
 ) -> bool {
     let mut head = [0; MAX_HEAD];
-    let head_len = write_record_head(config, op, part, &mut head);
+    let head_len = write_record_head(form, op, part, &mut head);
     let payload = match &op.bytes.copied {
         Some(copied) => {
             let from = part.offset as usize;

@@ -7,9 +7,9 @@ use super::telemetry::{extra_bytes, prepend_bytes, push_empty};
 use super::train::{self, TrainRest};
 use super::{Outbound, packet};
 use crate::base::{Batch, Datagram, TrafficClass};
-use crate::config::Config;
 use crate::contexts::{Context, Contexts, IdSpace};
 use crate::ops::{OpWork, Ops, TxOp};
+use crate::packet_form::PacketForm;
 use crate::part::Part;
 use crate::reliability::{NewPacket, PdcId, SendError, TxGrant};
 use crate::slab::Key;
@@ -110,14 +110,19 @@ impl Ops {
             context.queue.pop_front();
             return Ok(TurnOutcome::More);
         };
-        if op.progress.message_id.is_none() && op.work.slot().is_some() && !context.slots.has_room()
-        {
-            // The operation continues when another one is answered and frees its slot.
-            return Ok(TurnOutcome::Done);
+        if op.progress.message_id.is_none() {
+            let starved = op.work.slot().is_some() && !context.slots.has_room();
+            let serial = context.form.serial;
+            if starved || serial && !context.may_begin(step.pdcs.is_all_acknowledged(id)) {
+                // The operation continues when another one is answered and frees its slot, or when
+                // everything before it is acknowledged.
+                return Ok(TurnOutcome::Done);
+            }
         }
+        let asks = context.form.asks && op.ends_request();
         let told = step.pdcs.config().acks.telemetry;
         let headers = packet::headers_len(&op.work);
-        let room = packet::max_payload(context.max_packet.saturating_sub(extra), headers);
+        let room = context.form.max_payload(context.max_packet.saturating_sub(extra), headers);
         let left = op.payload_len() - op.progress.packed;
         // An atomic is not cut. If its packet is too long for the path, routers may fragment it.
         let whole = op.work.amo().is_some();
@@ -125,11 +130,11 @@ impl Ops {
         let ends = len == left;
         // `request_length` has 32 bits, and the payload of a packet 14.
         let part = Part { op: key, offset: op.progress.packed as u32, len: len as u32 };
-        let prompt = op.should_request_ack() || context.prompt;
+        let prompt = op.should_request_ack() || context.prompt || asks;
         let wanted = NewPacket {
             desc: part,
             bytes: (headers + len) as u32 + extra,
-            last: ends && context.queue.len() == 1,
+            last: ends && (context.queue.len() == 1 || asks),
             prompt,
             backlog: backlog.saturating_sub(len),
         };
@@ -137,7 +142,7 @@ impl Ops {
         step.report.counters.tx_payload_bytes += len;
         account_packet(context, op, part, ends, prompt);
         let start = push_empty(batch, told);
-        emit_packet(step.config, batch, context.dst, op, &grant, part);
+        emit_packet(&context.form, batch, context.dst, op, &grant, part);
         prepend_bytes(batch, start);
         if len > room
             && let Some(packet) = batch.packets.last_mut()
@@ -149,7 +154,7 @@ impl Ops {
         let ended = if ends || told {
             ends
         } else {
-            let alone = context.queue.len() == 1;
+            let alone = context.queue.len() == 1 || asks;
             let rest = TrainRest { left: left - len, alone, prompt };
             train::send_rest_of_train(step, batch, id, op, (&grant, part), &rest)
         };
@@ -183,8 +188,8 @@ impl Ops {
         let (Some(op), Some(context)) = (self.get(part.op), step.contexts.get(id.into())) else {
             return;
         };
-        let (dst, most) = (context.dst, context.max_packet);
-        emit_with_prefixes(step, batch, dst, op, (grant, part), header);
+        let (dst, most, form) = (context.dst, context.max_packet, context.form);
+        emit_with_prefixes(step, batch, (dst, &form), op, (grant, part), header);
         // Only an atomic is left here; everything else was cut.
         if let Some(packet) = batch.packets.last_mut().filter(|packet| packet.len > most) {
             packet.fragment = true;
@@ -199,7 +204,7 @@ impl Ops {
 pub(super) fn emit_with_prefixes(
     step: &Step<'_>,
     batch: &mut Batch,
-    dst: SocketAddr,
+    (dst, form): (SocketAddr, &PacketForm),
     op: &TxOp,
     (grant, part): (&TxGrant, Part),
     fragment: Option<[u8; Fragment::LEN]>,
@@ -207,7 +212,7 @@ pub(super) fn emit_with_prefixes(
     let telemetry = push_empty(batch, step.pdcs.config().acks.telemetry);
     let start = telemetry.or_else(|| fragment.map(|_| batch.bytes.len()));
     batch.bytes.extend(fragment.into_iter().flatten());
-    emit_packet(step.config, batch, dst, op, grant, part);
+    emit_packet(form, batch, dst, op, grant, part);
     prepend_bytes(batch, start);
 }
 
@@ -239,8 +244,8 @@ fn pop_finished_op(context: &mut Context, op: &mut TxOp) {
 
 /// Builds a packet: headers into the batch, payload by reference.
 #[inline]
-fn emit_packet(
-    config: &Config,
+pub(super) fn emit_packet(
+    form: &PacketForm,
     batch: &mut Batch,
     dst: SocketAddr,
     op: &TxOp,
@@ -249,7 +254,7 @@ fn emit_packet(
 ) {
     let start = batch.bytes.len();
     let mut headers = [0; MAX_HEADER];
-    let len = packet::write_headers(config, op, grant, part, &mut headers);
+    let len = packet::write_headers(form, op, grant, part, &mut headers);
     batch.bytes.extend_from_slice(&headers[..len]);
     push_payload(batch, (dst, grant.path), op, start, part);
 }

@@ -200,6 +200,7 @@ impl Target {
             region: RegionId::LENT,
             offered: None,
             counts: false,
+            part: None,
         }))
     }
 }

@@ -1,0 +1,125 @@
+//! The ids of messages from peers of other implementations. Those ids name a message among the open
+//! ones of its context and say nothing about the order. Each message therefore gets a number in the
+//! order in which messages arrive, and is matched in that order.
+
+use std::collections::HashMap;
+
+use crate::channel::ChannelId;
+
+/// A message of which packets are missing.
+#[derive(Clone, Copy, Debug)]
+struct OpenMessage {
+    /// The peer's id.
+    id: u16,
+    number: u16,
+    /// Bytes that arrived.
+    received: u64,
+    started: bool,
+}
+
+/// The messages of one context.
+#[derive(Debug, Default)]
+struct Stream {
+    /// The number of the next message.
+    next: u16,
+    open: Vec<OpenMessage>,
+}
+
+/// The messages of all contexts that foreign peers opened.
+#[derive(Debug, Default)]
+pub(crate) struct MessageIds {
+    streams: HashMap<ChannelId, Stream>,
+}
+
+/// A packet of a message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MessagePacket {
+    /// The peer's id of the message.
+    pub(crate) id: u16,
+    /// The packet is the first of its message (SOM).
+    pub(crate) first: bool,
+    /// Bytes of payload.
+    pub(crate) len: u64,
+    /// Length of the message.
+    pub(crate) total: u64,
+}
+
+impl MessageIds {
+    /// Returns the number of the message that a packet belongs to.
+    pub(crate) fn number(&mut self, context: ChannelId, packet: &MessagePacket) -> u16 {
+        let stream = self.streams.entry(context).or_default();
+        stream.find(packet).map_or(stream.next, |at| stream.open[at].number)
+    }
+
+    /// Records that a packet was taken, whose message has the number that [`Self::number`] returned.
+    pub(crate) fn record_packet(&mut self, context: ChannelId, packet: &MessagePacket) {
+        let stream = self.streams.entry(context).or_default();
+        let at = stream.find(packet).unwrap_or_else(|| {
+            // The peer uses the id again, so it has forgotten the message that had it.
+            stream.open.retain(|open| open.id != packet.id);
+            let fresh =
+                OpenMessage { id: packet.id, number: stream.next, received: 0, started: false };
+            stream.next = stream.next.wrapping_add(1);
+            stream.open.push(fresh);
+            stream.open.len() - 1
+        });
+        let open = &mut stream.open[at];
+        open.received += packet.len;
+        open.started |= packet.first;
+        if open.received >= packet.total {
+            stream.open.swap_remove(at);
+        }
+    }
+
+    /// Forgets the messages of a context that has ended.
+    pub(crate) fn close(&mut self, context: ChannelId) {
+        self.streams.remove(&context);
+    }
+}
+
+impl Stream {
+    /// Returns the place of the open message that a packet belongs to. The first packet of a message
+    /// whose first packet has arrived begins another message with the same id.
+    fn find(&self, packet: &MessagePacket) -> Option<usize> {
+        self.open.iter().position(|open| open.id == packet.id && !(packet.first && open.started))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reliability::PdcId;
+
+    const ONE: ChannelId = ChannelId::Context(PdcId::from_u32(1));
+
+    fn take(ids: &mut MessageIds, id: u16, first: bool, len: u64, total: u64) -> u16 {
+        let packet = MessagePacket { id, first, len, total };
+        let number = ids.number(ONE, &packet);
+        ids.record_packet(ONE, &packet);
+        number
+    }
+
+    #[test]
+    fn messages_are_numbered_in_the_order_of_arrival() {
+        let mut ids = MessageIds::default();
+        assert_eq!(take(&mut ids, 9, true, 10, 10), 0, "one packet");
+        assert_eq!(take(&mut ids, 9, true, 0, 0), 1, "the id is used again");
+        assert_eq!(take(&mut ids, 7, false, 10, 30), 2, "the first packet is late");
+        assert_eq!(take(&mut ids, 5, true, 10, 20), 3);
+        assert_eq!(take(&mut ids, 7, true, 10, 30), 2);
+        assert_eq!(take(&mut ids, 7, false, 10, 30), 2);
+        assert_eq!(take(&mut ids, 7, true, 10, 10), 4, "message 7 was complete");
+        assert_eq!(take(&mut ids, 5, true, 10, 20), 5, "the peer has given message 5 up");
+        ids.close(ONE);
+        assert_eq!(take(&mut ids, 5, true, 10, 20), 0);
+    }
+
+    #[test]
+    fn a_packet_that_was_not_taken_gives_no_number_away() {
+        let mut ids = MessageIds::default();
+        let packet = MessagePacket { id: 3, first: true, len: 1, total: 1 };
+        assert_eq!((ids.number(ONE, &packet), ids.number(ONE, &packet)), (0, 0));
+        assert_eq!(take(&mut ids, 4, true, 1, 1), 0);
+        assert_eq!(ids.number(ONE, &packet), 1);
+    }
+}

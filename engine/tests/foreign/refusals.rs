@@ -1,0 +1,106 @@
+//! What does not fit: peers of another job, packets that are lost on ordered contexts, operations that
+//! no peer of another implementation handles, and peers that do not answer.
+
+use std::net::SocketAddr;
+
+use squall_base::Span;
+use squall_engine::{
+    Action, Buf, ForeignWire, MatchSpace, NoChannels, OpError, Operation, Options, ReturnCode,
+    SubmitError,
+};
+use squall_wire::{NackCode, Packet, Response, Ses, parse};
+
+use crate::endpoint::Endpoint;
+use crate::golden::{TAG, golden, reference};
+use crate::world::DEADLINE;
+
+/// Returns the response on the first packet that left.
+fn response(endpoint: &mut Endpoint) -> Response {
+    let sent = endpoint.take_sent();
+    match parse(&sent[0].1) {
+        Ok(Packet::Ack { ses: Ses::Response(response), .. }) => response,
+        other => panic!("{other:?} has no response"),
+    }
+}
+
+#[test]
+fn requests_of_another_job_are_refused() {
+    let mut endpoint = Endpoint::new(1, ForeignWire::standard(1024));
+    let buffer = endpoint.receive(Some(TAG), 100);
+    let mut packet = golden("ref_syn_tagged");
+    packet[19] = 9;
+    endpoint.feed(reference(), &packet);
+    assert_eq!(response(&mut endpoint).return_code, ReturnCode::BadJobId);
+    assert_eq!(endpoint.engine.counters().0.rx_misaddressed, 1);
+    assert!(endpoint.completion(buffer).is_none());
+}
+
+#[test]
+fn ordered_contexts_go_back_to_the_missing_packet() {
+    let mut endpoint = Endpoint::new(2, ForeignWire::standard(1024));
+    let buffer = endpoint.receive(None, 2500);
+    let packets = ["ref_multi_0", "ref_multi_1", "ref_multi_2"].map(|name| {
+        let mut packet = golden(name);
+        packet[0] = 3 << 3 | packet[0] & 7;
+        packet
+    });
+    endpoint.feed(reference(), &packets[0]);
+    let _ = endpoint.take_sent();
+    for _ in 0..2 {
+        endpoint.feed(reference(), &packets[2]);
+    }
+    let sent = endpoint.take_sent();
+    let [(_, nack)] = &sent[..] else { panic!("{sent:02x?}") };
+    let Ok(Packet::Nack(nack)) = parse(nack) else { panic!("{nack:02x?}") };
+    assert_eq!((nack.code, nack.psn.0, nack.payload), (NackCode::RodOoo, 0x0020_0001, 0));
+    for packet in &packets[1..] {
+        endpoint.feed(reference(), packet);
+    }
+    endpoint.poll();
+    assert!(endpoint.completion(buffer).is_some_and(|completion| completion.status.is_ok()));
+}
+
+#[test]
+fn operations_without_a_form_on_the_wire_are_refused() {
+    let mut endpoint = Endpoint::new(3, ForeignWire::standard(1024));
+    let peer = endpoint.engine.foreign_peer(reference(), None);
+    let op = Operation {
+        peer,
+        action: Action::Message { space: MatchSpace::Collective, tag: 1 },
+        buf: Buf::Empty,
+        data: None,
+        context: 0,
+        options: Options::default(),
+    };
+    let refused =
+        endpoint.engine.submit(endpoint.now, &endpoint.memory, op, None::<&mut NoChannels>);
+    assert_eq!(refused.err(), Some(SubmitError::UnsupportedByPeer));
+}
+
+#[test]
+fn sends_to_a_silent_peer_end_with_the_deadline() {
+    let mut endpoint = Endpoint::new(4, ForeignWire::standard(1024));
+    let peer = endpoint.engine.foreign_peer(reference(), None);
+    endpoint.send(peer, Some(1), None, b"hello").unwrap();
+    endpoint.pass(DEADLINE + Span::secs(1));
+    let statuses: Vec<_> = endpoint.done.iter().map(|done| done.status).collect();
+    assert_eq!(statuses, [Err(OpError::Unreachable)]);
+    // Each packet is the same request. There is no probe.
+    let sent = endpoint.take_sent();
+    assert!(sent.len() > 3 && sent.iter().all(|(_, bytes)| bytes[0] >> 3 == 2), "{sent:02x?}");
+}
+
+#[test]
+fn packets_of_other_addresses_reach_no_context() {
+    let mut endpoint = Endpoint::new(5, ForeignWire::standard(1024));
+    let buffer = endpoint.receive(None, 100);
+    endpoint.feed(reference(), &golden("ref_syn_tagged"));
+    let sent = endpoint.take_sent();
+    let mut close = golden("ref_close");
+    close[10..12].copy_from_slice(&sent[0].1[8..10]);
+    endpoint.feed(SocketAddr::from(([10, 0, 0, 3], 4793)), &close);
+    assert_eq!(endpoint.take_sent(), []);
+    assert_eq!(endpoint.engine.contexts().count(), 1);
+    assert_eq!(endpoint.engine.counters().0.rx_foreign, 1);
+    assert!(endpoint.completion(buffer).is_none());
+}
