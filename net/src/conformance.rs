@@ -8,8 +8,8 @@ use crate::base::{Batch, Time, TrafficClass, entropy_count};
 use crate::burst::tests::{Sample, lend, send};
 use crate::emulator::tests::mirror;
 use crate::{
-    Burst, CrcPort, FaultPort, FaultSpec, MAX_PIECES, NetError, PcapPort, Port, PortConfig, RxMeta,
-    UdpPort,
+    Burst, CrcForm, CrcPort, FaultPort, FaultSpec, MAX_PIECES, NetError, PcapPort, Port,
+    PortConfig, RxMeta, UdpPort,
 };
 
 const PATHS: u16 = 4;
@@ -44,10 +44,17 @@ fn every() -> Vec<(&'static str, Box<dyn Port>)> {
         ("udp, IPv6", Box::new(udp(&config(Ipv6Addr::LOCALHOST)))),
         ("udp without offloads", Box::new(udp(&bare))),
         ("emulator", Box::new(mirror(&plain()))),
-        ("crc", Box::new(CrcPort::new(udp(&plain()), None))),
+        ("crc", Box::new(CrcPort::new(udp(&plain()), None, CrcForm::Payload))),
         ("fault", Box::new(FaultPort::new(udp(&plain()), calm.clone(), &plain()))),
         ("capture", Box::new(captured)),
-        ("crc, fault", Box::new(CrcPort::new(FaultPort::new(udp(&plain()), calm, &plain()), None))),
+        (
+            "crc, fault",
+            Box::new(CrcPort::new(
+                FaultPort::new(udp(&plain()), calm, &plain()),
+                None,
+                CrcForm::Headers,
+            )),
+        ),
     ]
 }
 

@@ -1,7 +1,9 @@
 //! A CRC-32C for each packet. The sender appends it as a trailer; the receiver checks and removes
 //! it. Both ends must use it.
 
-use squall_wire::crc;
+use core::net::SocketAddr;
+
+use squall_wire::crc::{self, HeaderCrc};
 
 use crate::base::{Batch, Time, Train};
 use crate::{Burst, Counters, LayeredPort, Port, PortLayer, RecvReport, RxMeta, SendReport};
@@ -11,8 +13,28 @@ pub use squall_wire::crc::CRC_LEN;
 /// A port with a checksum on each packet.
 pub type CrcPort<P> = LayeredPort<P, CrcLayer>;
 
+/// The bytes that the checksum covers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CrcForm {
+    /// The UDP payload.
+    Payload,
+    /// The IP addresses and the UDP header as well, as Ultra Ethernet has it ([`HeaderCrc`]).
+    Headers,
+}
+
+impl CrcForm {
+    /// Returns a packet without its trailer if the sum is right.
+    fn check_and_strip(self, path: (SocketAddr, SocketAddr), bytes: &[u8]) -> Option<&[u8]> {
+        match self {
+            Self::Payload => crc::check_and_strip_crc(bytes),
+            Self::Headers => HeaderCrc::new(path.0, path.1)?.check_and_strip(bytes),
+        }
+    }
+}
+
 /// The [`PortLayer`] of [`CrcPort`].
 pub struct CrcLayer {
+    form: CrcForm,
     /// DSCP of trimmed packets, if switches trim. They cut off the trailer with the payload.
     dscp_trimmed: Option<u8>,
     /// Copies of the packets that are sent. The payload is copied before the sum is computed,
@@ -24,23 +46,33 @@ pub struct CrcLayer {
 impl<P: Port> CrcPort<P> {
     /// Wraps `inner`. The layer accepts packets without a trailer if they arrive with
     /// `dscp_trimmed`.
-    pub fn new(inner: P, dscp_trimmed: Option<u8>) -> Self {
-        Self { inner, layer: CrcLayer { dscp_trimmed, signed: Batch::default(), errors: 0 } }
+    pub fn new(inner: P, dscp_trimmed: Option<u8>, form: CrcForm) -> Self {
+        let (signed, errors) = (Batch::default(), 0);
+        Self { inner, layer: CrcLayer { form, dscp_trimmed, signed, errors } }
     }
 }
 
 impl CrcLayer {
     /// Copies a burst, with a trailer for each packet.
-    fn append_trailers(&mut self, burst: Burst<'_>) {
+    fn append_trailers<P: Port>(&mut self, inner: &mut P, burst: Burst<'_>) {
+        let ip = inner.local_addr().ip();
         self.signed.clear();
         for packet in burst.packets() {
             let bytes = &mut self.signed.bytes;
             // A batch is far smaller than 4 GiB, so 32 bits are enough for positions.
             let start = bytes.len();
             burst.copy(packet, bytes);
-            let sum = crc::crc32c(&bytes[start..]);
+            let sum = match self.form {
+                CrcForm::Payload => crc::trailer(&[&bytes[start..]]),
+                CrcForm::Headers => {
+                    let source = SocketAddr::new(ip, inner.open_source_port(packet.path));
+                    let path = HeaderCrc::new(source, packet.dst);
+                    // A packet between addresses of two families cannot be sent, whatever its sum.
+                    path.and_then(|path| path.trailer(&[&bytes[start..]])).unwrap_or_default()
+                }
+            };
             let end = bytes.len() as u32;
-            bytes.extend_from_slice(&sum.to_be_bytes());
+            bytes.extend_from_slice(&sum);
             let mut signed = packet.clone();
             signed.len += CRC_LEN as u32;
             signed.header = start as u32..end;
@@ -54,7 +86,7 @@ impl CrcLayer {
 
 impl PortLayer for CrcLayer {
     fn send<P: Port>(&mut self, inner: &mut P, now: Time, burst: Burst<'_>) -> SendReport {
-        self.append_trailers(burst);
+        self.append_trailers(inner, burst);
         inner.send(now, Burst::from_copies(&self.signed))
     }
 
@@ -65,11 +97,12 @@ impl PortLayer for CrcLayer {
         budget: usize,
         sink: &mut dyn FnMut(&RxMeta, Train<'_>),
     ) -> RecvReport {
-        let Self { dscp_trimmed, errors, .. } = self;
+        let Self { form, dscp_trimmed, errors, .. } = self;
+        let local = inner.local_addr();
         inner.recv_each(now, budget, &mut |meta, bytes| {
             if *dscp_trimmed == Some(meta.dscp) {
                 sink(meta, Train::single(bytes));
-            } else if let Some(packet) = crc::check_and_strip_crc(bytes) {
+            } else if let Some(packet) = form.check_and_strip((meta.src, local), bytes) {
                 sink(meta, Train::single(packet));
             } else {
                 *errors += 1;
@@ -92,7 +125,7 @@ mod tests {
     #[test]
     fn damaged_packets_are_dropped_and_others_unchanged() {
         let trimmed = 5;
-        let mut port = CrcPort::new(Mock::new("127.0.0.1:9"), Some(trimmed));
+        let mut port = CrcPort::new(Mock::new("127.0.0.1:9"), Some(trimmed), CrcForm::Payload);
         let dst = port.local_addr();
         let class = TrafficClass::Data;
         let payload: &[&[u8]] = &[b"user ", b"memory"];
@@ -106,6 +139,21 @@ mod tests {
         port.inner.queue[3].0.dscp = trimmed;
         port.inner.queue[3].1.truncate(4);
         assert_eq!(received(&mut port), [&b"<user memory"[..], b"<", b"<use"]);
+        assert_eq!(port.counters().crc_errors, 1);
+    }
+
+    #[test]
+    fn checksums_of_headers_cover_the_addresses() {
+        let mut port = CrcPort::new(Mock::new("127.0.0.1:9"), None, CrcForm::Headers);
+        let dst = port.local_addr();
+        let class = TrafficClass::Data;
+        let payload: &[&[u8]] = &[b"user ", b"memory"];
+        let sample = Sample { dst, path: 3, class, header: b"<", payload, trailer: b"" };
+        assert_eq!(send(&mut port, Time::ZERO, &[sample, sample]).sent, 2);
+        // The packets left from the port of their path. The second one seems to come from elsewhere.
+        port.inner.queue[0].0.src.set_port(9 + 3);
+        port.inner.queue[1].0.src.set_port(9 + 4);
+        assert_eq!(received(&mut port), [&b"<user memory"[..]]);
         assert_eq!(port.counters().crc_errors, 1);
     }
 }

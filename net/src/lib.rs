@@ -40,7 +40,7 @@ pub mod xdp;
 
 pub use burst::Burst;
 pub use config::{Feature, OpenReport, PortConfig};
-pub use crc::{CRC_LEN, CrcPort};
+pub use crc::{CRC_LEN, CrcForm, CrcPort};
 pub use emulator::{
     EmulatorPort, EmulatorSpec, EmulatorSpecError, HostChoice, HostList, HostListError,
 };
