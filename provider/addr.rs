@@ -4,9 +4,11 @@ use core::ffi::c_void;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use squall_base::Instance;
+use squall_engine::PeerAddress;
 
 use crate::errno::{Errno, Result};
 use crate::flags::addr_format;
+use crate::logger::USER;
 
 /// Bytes of a `sockaddr_in`.
 pub(crate) const V4_LEN: usize = size_of::<libc::sockaddr_in>();
@@ -17,6 +19,15 @@ pub(crate) const V6_LEN: usize = size_of::<libc::sockaddr_in6>();
 const V4_INSTANCE: core::ops::Range<usize> = 8..12;
 /// The place of an instance in a `sockaddr_in6`: `sin6_flowinfo`, in network byte order.
 const V6_INSTANCE: core::ops::Range<usize> = 4..8;
+/// The place of the rest of an endpoint's fields in a `sockaddr_in`, if it is of another implementation: the last four
+/// bytes of `sin_zero`, in network byte order. Its initiator has the place of an instance. A `sockaddr_in6` has no room.
+const V4_FIELDS: core::ops::Range<usize> = 12..16;
+/// Marks that there are such fields. Below it are PIDonFEP and the resource index, of 12 bits each.
+const HAS_FIELDS: u32 = 1 << 31;
+/// Largest PIDonFEP and resource index.
+const MAX_FIELD: u16 = 0xfff;
+/// The UDP port of Ultra Ethernet, where an address of another implementation names none.
+const UET_PORT: u16 = 4793;
 
 /// The name of an endpoint: its address, and the instance that tells endpoints of one address apart.
 ///
@@ -30,11 +41,13 @@ pub(crate) struct Name {
     pub(crate) addr: SocketAddr,
     /// The instance, if one was said.
     pub(crate) instance: Option<Instance>,
+    /// The fields by which requests name an endpoint of another implementation (FI_SQUALL_WIRE), if some were said.
+    pub(crate) fields: Option<PeerAddress>,
 }
 
 impl From<SocketAddr> for Name {
     fn from(addr: SocketAddr) -> Self {
-        Self { addr, instance: None }
+        Self { addr, instance: None, fields: None }
     }
 }
 
@@ -67,6 +80,12 @@ impl Raw {
                 bytes[2..4].copy_from_slice(&v4.port().to_be_bytes());
                 bytes[4..8].copy_from_slice(&v4.ip().octets());
                 bytes[V4_INSTANCE].copy_from_slice(&instance);
+                if let Some(fields) = name.fields {
+                    let low = u32::from(fields.pid_on_fep & MAX_FIELD) << 12;
+                    let low = HAS_FIELDS | low | u32::from(fields.index & MAX_FIELD);
+                    bytes[V4_INSTANCE].copy_from_slice(&fields.initiator.to_be_bytes());
+                    bytes[V4_FIELDS].copy_from_slice(&low.to_be_bytes());
+                }
                 Self { bytes, len: V4_LEN }
             }
             SocketAddr::V6(v6) => {
@@ -99,13 +118,22 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Name> {
         libc::AF_INET => {
             let ip: [u8; 4] = bytes.get(4..8)?.try_into().ok()?;
             let addr = SocketAddr::from((Ipv4Addr::from(ip), port));
-            Some(Name { addr, instance: instance(V4_INSTANCE) })
+            let number = |at: core::ops::Range<usize>| {
+                Some(u32::from_be_bytes(bytes.get(at)?.try_into().ok()?))
+            };
+            let fields = number(V4_FIELDS).filter(|low| low & HAS_FIELDS != 0).and_then(|low| {
+                let field = |low: u32| u16::try_from(low & u32::from(MAX_FIELD)).ok();
+                let (pid_on_fep, index) = (field(low >> 12)?, field(low)?);
+                Some(PeerAddress { pid_on_fep, index, initiator: number(V4_INSTANCE)? })
+            });
+            let instance = if fields.is_some() { None } else { instance(V4_INSTANCE) };
+            Some(Name { addr, instance, fields })
         }
         libc::AF_INET6 => {
             let ip: [u8; 16] = bytes.get(8..24)?.try_into().ok()?;
             let scope = u32::from_ne_bytes(bytes.get(24..28)?.try_into().ok()?);
             let addr = SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::from(ip), port, 0, scope));
-            Some(Name { addr, instance: instance(V6_INSTANCE) })
+            Some(Name { addr, instance: instance(V6_INSTANCE), fields: None })
         }
         _ => None,
     }
@@ -156,11 +184,89 @@ pub(crate) fn parse(text: &str) -> Result<SocketAddr> {
     rest.parse().map_err(|_| Errno::INVAL)
 }
 
-/// Resolves `node` and `service` as `getaddrinfo` does; the port is 0 without a service.
+/// Begins the address of an endpoint of another implementation.
+const FOREIGN: &str = "uet:";
+
+/// Returns the form of the address of an endpoint of another implementation, which [`resolve`] accepts.
+pub(crate) fn foreign_text(addr: &SocketAddr, fields: &PeerAddress) -> String {
+    let PeerAddress { pid_on_fep, index, initiator } = fields;
+    format!("{FOREIGN}{addr},pid={pid_on_fep},index={index},initiator={initiator}")
+}
+
+/// Parses the address of an endpoint of another implementation behind `uet:`. Fields that are not there have the values
+/// of `usual`.
+///
+/// # Errors
+/// A sentence that names the wrong part.
+fn parse_foreign(text: &str, usual: PeerAddress) -> core::result::Result<Name, String> {
+    let mut parts = text.split(',');
+    let place = parts.next().unwrap_or_default();
+    let bare = place.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let addr = match bare {
+        Ok(ip) => SocketAddr::new(ip, UET_PORT),
+        Err(_) => place
+            .parse()
+            .map_err(|_| format!("{place:?} is no IP address with or without a port"))?,
+    };
+    let (mut fields, mut any) = (usual, false);
+    for part in parts {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        let short = || {
+            let value = value.parse::<u16>().ok().filter(|value| *value <= MAX_FIELD);
+            value.ok_or_else(|| format!("{part:?} is not a number from 0 to {MAX_FIELD}"))
+        };
+        match name {
+            "pid" => fields.pid_on_fep = short()?,
+            "index" => fields.index = short()?,
+            "initiator" => {
+                fields.initiator =
+                    value.parse().map_err(|_| format!("{part:?} is not a number of 32 bits"))?;
+            }
+            _ => return Err(format!("{name:?} is none of pid, index and initiator")),
+        }
+        any = true;
+    }
+    if any && addr.is_ipv6() {
+        return Err("an IPv6 address has no room for pid, index and initiator; use IPv4".to_owned());
+    }
+    Ok(Name { addr, instance: None, fields: addr.is_ipv4().then_some(fields) })
+}
+
+/// Resolves `node` and `service` as `getaddrinfo` does; the port is 0 without a service. A node that begins with `uet:`
+/// is an endpoint of another implementation, whose unnamed fields are those of `usual`.
 ///
 /// # Errors
 /// `FI_ENODATA` when there is no such host or service.
 pub(crate) fn resolve(
+    node: Option<&str>,
+    service: Option<&str>,
+    numeric: bool,
+    want: Option<u32>,
+    usual: Option<PeerAddress>,
+) -> Result<Name> {
+    if let Some(text) = node.and_then(|node| node.strip_prefix(FOREIGN)) {
+        let Some(usual) = usual else {
+            log::warn!(
+                target: USER,
+                "the address {FOREIGN}{text} is that of an endpoint of another implementation: set FI_SQUALL_WIRE to uet or \
+                 suet"
+            );
+            return Err(Errno::NODATA);
+        };
+        return parse_foreign(text, usual).map_err(|error| {
+            log::warn!(
+                target: USER,
+                "the address {FOREIGN}{text} cannot be read: {error}; write \
+                 uet:IP[:PORT][,pid=N][,index=N][,initiator=N]"
+            );
+            Errno::NODATA
+        });
+    }
+    resolve_host(node, service, numeric, want).map(Name::from)
+}
+
+/// Resolves `node` and `service` as `getaddrinfo` does.
+fn resolve_host(
     node: Option<&str>,
     service: Option<&str>,
     numeric: bool,
@@ -245,7 +351,7 @@ mod tests {
     #[test]
     fn names_round_trip_through_c() {
         for (text, number) in LITERALS.iter().flat_map(|t| [(t, 0), (t, 0x0102_0304)]) {
-            let name = Name { addr: literal(text), instance: Instance::new(number) };
+            let name = Name { instance: Instance::new(number), ..literal(text).into() };
             let raw = Raw::new(&name);
             assert_eq!(decode(raw.as_bytes()), Some(name));
             // SAFETY: `as_bytes` gives a whole structure of the address's family, borrowed for this
@@ -260,9 +366,9 @@ mod tests {
     #[test]
     fn the_instance_stands_where_others_read_it_and_goes_no_further() {
         let instance = Instance::new(0x0102_0304);
-        let raw = Raw::new(&Name { addr: literal("10.1.2.3:4793"), instance });
+        let raw = Raw::new(&Name { instance, ..literal("10.1.2.3:4793").into() });
         assert_eq!(raw.as_bytes()[8..], [1, 2, 3, 4, 0, 0, 0, 0], "sin_zero");
-        let raw = Raw::new(&Name { addr: literal("[2001:db8::1]:9"), instance });
+        let raw = Raw::new(&Name { instance, ..literal("[2001:db8::1]:9").into() });
         assert_eq!(raw.as_bytes()[4..8], [1, 2, 3, 4], "sin6_flowinfo");
         let Some(SocketAddr::V6(v6)) = decode(raw.as_bytes()).map(|name| name.addr) else {
             unreachable!("an IPv6 address")
@@ -272,7 +378,7 @@ mod tests {
 
     #[test]
     fn one_address_cannot_have_two_instances() {
-        let name = |text, number| Name { addr: literal(text), instance: Instance::new(number) };
+        let name = |text, number| Name { instance: Instance::new(number), ..literal(text).into() };
         let own = name("10.1.2.3:4793", 5);
         assert!(own.contradicts(&name("10.1.2.3:4793", 6)));
         for other in
@@ -286,7 +392,7 @@ mod tests {
     #[test]
     fn no_byte_is_read_that_the_family_does_not_promise() {
         for text in ["10.1.2.3:4793", "[2001:db8::1]:9"] {
-            let name = Name { addr: literal(text), instance: Instance::new(9) };
+            let name = Name { instance: Instance::new(9), ..literal(text).into() };
             // An allocation that ends with the structure, and begins at an odd place.
             let mut bytes = vec![0];
             bytes.extend_from_slice(Raw::new(&name).as_bytes());
@@ -307,7 +413,7 @@ mod tests {
     #[test]
     fn a_truncated_address_is_none() {
         for (text, needs, all) in [("10.1.2.3:4793", 8, 12), ("[fe80::1%3]:7", V6_LEN, V6_LEN)] {
-            let raw = Raw::new(&Name { addr: literal(text), instance: Instance::new(7) });
+            let raw = Raw::new(&Name { instance: Instance::new(7), ..literal(text).into() });
             for len in 0..=raw.as_bytes().len() {
                 let cut: Box<[u8]> = raw.as_bytes()[..len].into();
                 let name = decode(&cut);
@@ -320,10 +426,42 @@ mod tests {
 
     #[test]
     fn names_resolve_or_say_no_data() {
-        let addr = resolve(Some("127.0.0.1"), Some("9228"), false, None);
+        let resolve = |node, service, numeric| {
+            resolve(node, service, numeric, None, None).map(|name| name.addr)
+        };
+        let addr = resolve(Some("127.0.0.1"), Some("9228"), false);
         assert_eq!(addr, Ok("127.0.0.1:9228".parse().expect("literal")));
-        assert_eq!(resolve(Some("g00n13s.invalid"), None, true, None), Err(Errno::NODATA));
-        assert_eq!(resolve(None, Some("no-such-service"), false, None), Err(Errno::NODATA));
-        assert_eq!(resolve(None, Some("domain"), false, None).map(|a| a.port()), Ok(53));
+        assert_eq!(resolve(Some("g00n13s.invalid"), None, true), Err(Errno::NODATA));
+        assert_eq!(resolve(None, Some("no-such-service"), false), Err(Errno::NODATA));
+        assert_eq!(resolve(None, Some("domain"), false).map(|a| a.port()), Ok(53));
+    }
+
+    #[test]
+    fn addresses_of_other_implementations_are_read_and_written() {
+        let usual = PeerAddress { pid_on_fep: 0, index: 15, initiator: 16 };
+        let read = |text| resolve(Some(text), None, true, None, Some(usual));
+        let name = |text, fields| Ok(Name { fields, ..literal(text).into() });
+        assert_eq!(read("uet:10.1.2.3"), name("10.1.2.3:4793", Some(usual)));
+        let all = PeerAddress { pid_on_fep: 7, index: 4095, initiator: u32::MAX };
+        let text = "uet:10.1.2.3:99,pid=7,index=4095,initiator=4294967295";
+        assert_eq!(read(text), name("10.1.2.3:99", Some(all)));
+        assert_eq!(foreign_text(&literal("10.1.2.3:99"), &all), text);
+        assert_eq!(read("uet:[2001:db8::1]:9"), name("[2001:db8::1]:9", None));
+        assert_eq!(read("uet:2001:db8::1"), name("[2001:db8::1]:4793", None));
+        for wrong in [
+            "uet:",
+            "uet:host",
+            "uet:10.1.2.3,pid=4096",
+            "uet:10.1.2.3,index=",
+            "uet:10.1.2.3,job=1",
+            "uet:[2001:db8::1]:9,pid=1",
+        ] {
+            assert_eq!(read(wrong), Err(Errno::NODATA), "{wrong}");
+        }
+        // The C form keeps the fields, and an instance is not taken for them.
+        let name = Name { fields: Some(all), ..literal("10.1.2.3:99").into() };
+        assert_eq!(decode(Raw::new(&name).as_bytes()), Some(name));
+        // Without FI_SQUALL_WIRE there are no such peers.
+        assert_eq!(resolve(Some("uet:10.1.2.3"), None, true, None, None), Err(Errno::NODATA));
     }
 }

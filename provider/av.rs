@@ -16,11 +16,13 @@ use crate::addr::{self, Name, Raw};
 use crate::boundary::{self, Out};
 use crate::compat::OpsAv;
 use crate::domain::Domain;
+use crate::endpoint::wire;
 use crate::eq::{Eq, Failure};
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, ADDR_UNSPEC, av_type, class};
 use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
+use crate::param::params;
 use addresses::Addresses;
 pub(crate) use set::AvSet;
 
@@ -397,7 +399,7 @@ impl Av {
             std::net::IpAddr::V4(_) => flags::addr_format::SOCKADDR_IN,
             std::net::IpAddr::V6(_) => flags::addr_format::SOCKADDR_IN6,
         };
-        addr::resolve(node, service, false, Some(format)).ok().map(Name::from)
+        addr::resolve(node, service, false, Some(format), wire::usual_address(params())).ok()
     }
 
     /// Takes one insertion of each index back. What cannot be removed does not keep the rest from it.
@@ -473,7 +475,10 @@ unsafe extern "C" fn straddr(
             let (Some(name), Some(len)) = (addr::read(addr), len.as_mut()) else {
                 return core::ptr::null();
             };
-            let text = addr::uri(&name.addr);
+            let text = match &name.fields {
+                Some(fields) => addr::foreign_text(&name.addr, fields),
+                None => addr::uri(&name.addr),
+            };
             boundary::copy_text(&text, buf, *len);
             *len = text.len() + 1;
         }

@@ -16,6 +16,7 @@ mod receive;
 mod setup;
 mod shutdown;
 mod transmit;
+pub(crate) mod wire;
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::net::SocketAddr;

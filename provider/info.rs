@@ -17,15 +17,17 @@ use core::ffi::{c_char, c_int};
 use std::net::SocketAddr;
 
 use crate::activation;
-use crate::addr::{self, Name};
+use crate::addr;
 use crate::av;
 use crate::boundary::{self, Out};
 use crate::compat::DomainAttr;
+use crate::endpoint::wire;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags::{self, addr_format};
 use crate::job::AuthKey;
 use crate::nic;
+use crate::param::params;
 use crate::process_report;
 use candidate::Candidate;
 pub(crate) use hints::Hints;
@@ -108,7 +110,10 @@ fn endpoints(
     let named = node.is_some() || service.is_some();
     let resolved = if named {
         let want = Some(hints.addr_format).filter(|f| *f != addr_format::UNSPEC);
-        let found = addr::resolve(node, service, flags & flags::NUMERICHOST != 0, want);
+        let found = {
+            let usual = wire::usual_address(params());
+            addr::resolve(node, service, flags & flags::NUMERICHOST != 0, want, usual)
+        };
         if found.is_err() {
             log::info!("no address for node {node:?} service {service:?}");
         }
@@ -117,13 +122,13 @@ fn endpoints(
         None
     };
     let is_source = flags & flags::SOURCE != 0;
-    let mut source = if is_source { resolved } else { None };
+    let mut source = if is_source { resolved.map(|name| name.addr) } else { None };
     // A service without a node names our own port, whichever interface is taken.
     if is_source && node.is_none() {
         source = source.map(|s| SocketAddr::new(route::unspecified(&s), s.port()));
     }
     let source = source.or(hints.src_addr.map(|name| name.addr));
-    let destination = if is_source { None } else { resolved.map(Name::from) }.or(hints.dest_addr);
+    let destination = if is_source { None } else { resolved }.or(hints.dest_addr);
 
     let mut nics = nic::list(source.is_some() || destination.is_some());
     if let Some(destination) = &destination {

@@ -22,7 +22,7 @@ use crate::logger::USER;
 use crate::provider;
 use kinds::Kind;
 pub(crate) use kinds::{
-    Activation, EncryptionPolicy, PeerPolicy, PortKind, StatsFormat, StatsSpec,
+    Activation, EncryptionPolicy, PeerPolicy, PortKind, StatsFormat, StatsSpec, WireKind,
 };
 
 /// A row of the table of parameters.
@@ -196,6 +196,10 @@ params! {
     peers: kinds::PeerPolicy = "PEERS", "any",
         "Peers that may talk to an endpoint: any peer that proves its address (any), or only the addresses in \
          its address vector (av).";
+    wire: kinds::WireKind = "WIRE", "squall",
+        "Wire of an endpoint and of all its peers: squall; or that of other implementations, uet (the standard as the \
+         reference provider speaks it) or suet. Peers are then named uet:IP[:PORT][,pid=N][,index=N][,initiator=N]. They \
+         prove nothing, so there must be no job key, and anybody who can send packets can talk to the endpoint.";
     port_kind: kinds::PortKind = "PORT_KIND", "udp",
         "What carries the packets: udp, the kernel's sockets; or xdp, AF_XDP sockets over them, by which every packet has \
          an entropy of its own. That takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, an Ethernet interface with an MTU \

@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn one_address_under_several_names() {
-        let name = |number| Name { addr: addr(0), instance: Instance::new(number) };
+        let name = |number| Name { instance: Instance::new(number), ..addr(0).into() };
         let at = |index, ambiguous| InsertedAddress { index, ambiguous };
         // Taken out in every order, the last that is left is found.
         for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {

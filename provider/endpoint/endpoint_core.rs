@@ -92,7 +92,7 @@ impl Core {
     /// Returns the address and instance of a peer.
     pub(crate) fn name_of(&self, peer: PeerId) -> Name {
         let state = self.engine.peers().get(peer);
-        Name { addr: state.addr(), instance: state.instance() }
+        Name { instance: state.instance(), ..state.addr().into() }
     }
 
     /// Returns the endpoint's address and instance.

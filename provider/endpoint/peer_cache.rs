@@ -10,6 +10,7 @@ use crate::av::Av;
 use crate::clock;
 use crate::errno::{Errno, Result};
 use crate::flags::ADDR_UNSPEC;
+use crate::logger::USER;
 
 /// No peer cached.
 const NONE: u32 = u32::MAX;
@@ -132,7 +133,7 @@ impl PeerCache {
         })?;
         // Checked again: it may have been inserted before the endpoint had its address.
         av.check_reachable(&name)?;
-        let peer = engine.peer_at(name.addr, name.instance);
+        let peer = find_peer(engine, &name)?;
         if self.hosts.insert(name.addr.ip()) {
             self.new_hosts.push(name.addr);
         }
@@ -169,7 +170,7 @@ impl PeerCache {
             return fi_addr;
         }
         let state = engine.peers().get(peer);
-        let name = Name { addr: state.addr(), instance: state.instance() };
+        let name = Name { instance: state.instance(), ..state.addr().into() };
         // The address that completions show, which FI_AV_USER_ID may replace.
         let fi_addr = av.addresses().fi_addr_of(&name);
         if self.by_peer.len() <= at {
@@ -178,4 +179,33 @@ impl PeerCache {
         self.by_peer[at] = fi_addr;
         fi_addr
     }
+}
+
+/// Returns the peer with a name, on the wire that the endpoint speaks.
+///
+/// # Errors
+/// `FI_EINVAL`, with a warning, if the name is that of an endpoint which speaks another wire.
+fn find_peer(engine: &mut Engine, name: &Name) -> Result<PeerId> {
+    let Some(wire) = engine.foreign_wire() else {
+        if name.fields.is_none() {
+            return Ok(engine.peer_at(name.addr, name.instance));
+        }
+        log::warn!(
+            target: USER,
+            "{} is an endpoint of another implementation: set FI_SQUALL_WIRE to uet or suet",
+            name.addr
+        );
+        return Err(Errno::INVAL);
+    };
+    if let Some(port) = wire.port
+        && port != name.addr.port()
+    {
+        log::warn!(
+            target: USER,
+            "{} is no address of FI_SQUALL_WIRE=uet: endpoints of that wire listen at port {port}",
+            name.addr
+        );
+        return Err(Errno::INVAL);
+    }
+    Ok(engine.foreign_peer(name.addr, name.fields))
 }

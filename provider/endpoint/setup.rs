@@ -23,6 +23,7 @@ use crate::endpoint::algorithms::{Algorithms, choose};
 use crate::endpoint::endpoint_core::{AckDelays, EndpointParts};
 use crate::endpoint::poller::Poller;
 use crate::endpoint::poller::shared_memory::{self, ShmChannels};
+use crate::endpoint::wire;
 use crate::errno::{Errno, Result};
 use crate::job::Job;
 use crate::key_log::KeyLog;
@@ -65,16 +66,19 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
         source.set_ip(domain.ip());
     }
     let nic = domain.nic();
+    let params = &wire::adapt(params, key.is_some())?;
     let BoundPort { port, local, config, held, network } = bind(params, with_scope(source, nic))?;
     let params = &with_network_facts(params, &network);
     let v6 = local.is_ipv6();
     let packet = packet_size(params, nic, v6);
+    let wire = wire::of(params, packet)?;
+    let packet = wire.map_or(packet, |wire| wire::packet_size(&wire));
     let encrypts = encrypts(params, key.is_some())?;
     let key_log = if encrypts { KeyLog::open(&params.key_log, number, local)? } else { None };
-    let trailer = match (encrypts, params.crc) {
+    let trailer = match (encrypts, wire::crc_form(params)) {
         (true, _) => squall_seal::OVERHEAD,
-        (false, true) => CRC_LEN,
-        (false, false) => 0,
+        (false, Some(_)) => CRC_LEN,
+        (false, None) => 0,
     };
     let max_packet = u32::try_from(packet - trailer).unwrap_or(u32::MAX);
     let (instance, seed) = (secret::instance()?, secret::seed()?);
@@ -88,14 +92,18 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
         );
         return Err(Errno::INVAL);
     }
+    wire::check_transport(params, &pdc)?;
     let secret = secret::generator("an endpoint's secrets")?.seed();
     let messages = engine_config(params, max_packet, instance, secret);
     let keyed = key.is_some();
-    let shm = settings.shared_memory.load(Ordering::Relaxed) && shared_memory::is_enabled(params);
+    let shm = settings.shared_memory.load(Ordering::Relaxed)
+        && wire.is_none()
+        && shared_memory::is_enabled(params);
+    let job_id = wire::job_id(params, job_id);
     let order = order::of(settings.msg_order);
     let host = Some(local.ip());
     let config_of =
-        Config { port: local.port(), host, job_id, key, encrypts, shm, order, ..messages };
+        Config { port: local.port(), host, job_id, key, encrypts, shm, order, wire, ..messages };
     let scope = pdc.scope;
     let engine = Engine::new(config_of, pdc);
     log::info!(
@@ -117,7 +125,10 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let trims = params.trimming || faults.as_ref().is_some_and(|spec| spec.trim > 0.0);
     let dscp_trimmed = trims.then(|| u8::try_from(params.dscp_trimmed).unwrap_or(0));
     let port = wrap_port(params, port, &config, number, (faults, dscp_trimmed, encrypts))?;
-    let name = Name { addr: local, instance: Some(instance) };
+    let name = match wire {
+        Some(wire) => Name { fields: local.is_ipv4().then_some(wire.peer), ..local.into() },
+        None => Name { instance: Some(instance), ..local.into() },
+    };
     let trailer = trailer as u32; // 32 at most
     let named_only = params.peers == PeerPolicy::Named;
     let shm = if shm { ShmChannels::open(params, name) } else { ShmChannels::none() };
@@ -348,8 +359,8 @@ fn wrap_port(
             log::info!("FI_SQUALL_CRC=yes: encrypted packets have an authentication tag instead");
         }
         port = Box::new(SealPort::new(port, dscp_trimmed));
-    } else if params.crc {
-        port = Box::new(CrcPort::new(port, dscp_trimmed));
+    } else if let Some(form) = wire::crc_form(params) {
+        port = Box::new(CrcPort::new(port, dscp_trimmed, form));
     }
     Ok(port)
 }

@@ -15,6 +15,7 @@ use crate::endpoint::{Endpoint, Inner};
 use crate::errno::{Errno, Result};
 use crate::flags;
 use crate::limits;
+use crate::logger::USER;
 use crate::optional::triggered_work::operations::{self, Deferred};
 use crate::trace::TracedOperation;
 
@@ -205,6 +206,14 @@ impl From<SubmitError> for Errno {
             SubmitError::TooLong => Self::MSGSIZE,
             SubmitError::InjectedRead => Self::BADFLAGS,
             SubmitError::UnsupportedAtomic => Self::OPNOTSUPP,
+            SubmitError::UnsupportedByPeer => {
+                log::warn!(
+                    target: USER,
+                    "the operation has no form that peers of another implementation handle; set FI_SQUALL_WIRE=squall, or do \
+                     without collective messages and atomics"
+                );
+                Self::OPNOTSUPP
+            }
             SubmitError::InjectTooLong | SubmitError::LengthMismatch | SubmitError::NotClaimed => {
                 Self::INVAL
             }

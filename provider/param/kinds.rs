@@ -355,6 +355,30 @@ impl Kind for EncryptionPolicy {
     }
 }
 
+/// The wire that an endpoint speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WireKind {
+    /// That of this project.
+    Squall,
+    /// The standard's, as the reference provider speaks it.
+    Uet,
+    /// That of SUET.
+    Suet,
+}
+
+impl Kind for WireKind {
+    type Value = Self;
+    const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "squall" => Ok(Self::Squall),
+            "uet" => Ok(Self::Uet),
+            "suet" => Ok(Self::Suet),
+            _ => Err("squall, uet or suet".to_owned()),
+        }
+    }
+}
+
 /// The kind of port on the kernel's network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PortKind {
