@@ -13,7 +13,7 @@ use squall_engine::{
     Submitted,
 };
 use squall_net::{Counters, NetError, Port, RxMeta, UdpPort, UnreachableReason};
-use squall_seal::{KeyRing, Pair, SourceId};
+use squall_seal::{KeyRing, Pair};
 
 use super::peer_cache::PeerCache;
 use crate::clock;
@@ -73,14 +73,8 @@ fn update_keys(engine: &mut Engine, keys: &mut KeyRing, mut log: Option<&mut Key
         match event {
             SecretEvent::Shared(SharedSecret { peer, instance, secret, asked }) => {
                 let own = engine.shm().instance();
-                let pair = Pair {
-                    peer,
-                    secret,
-                    domain: engine.job_id(),
-                    own: SourceId::new(own, asked),
-                    theirs: SourceId::new(instance, !asked),
-                    confirmed: !asked,
-                };
+                let pair =
+                    Pair::from_handshake(engine.job_id(), own, (peer, instance), secret, asked);
                 // A replayed confirmation yields a known secret, so it adds nothing to the log.
                 if let (true, Some(log)) = (keys.install(&pair), &mut log) {
                     log.append(&pair);

@@ -61,6 +61,29 @@ pub struct Pair {
     pub confirmed: bool,
 }
 
+impl Pair {
+    /// Creates the pair of the endpoint `own` and a peer. This endpoint began (`asked`) or answered
+    /// the handshake that yielded `secret`. Only the answerer knows at once that the other end has
+    /// the secret, because the confirmation of the handshake proves it.
+    #[must_use]
+    pub const fn from_handshake(
+        domain: u32,
+        own: Instance,
+        (peer, theirs): (SocketAddr, Instance),
+        secret: PairSecret,
+        asked: bool,
+    ) -> Self {
+        Self {
+            peer,
+            secret,
+            domain,
+            own: SourceId::new(own, asked),
+            theirs: SourceId::new(theirs, !asked),
+            confirmed: !asked,
+        }
+    }
+}
+
 /// The keys of one direction: the latest, and the one before, for packets that arrive late.
 #[derive(Debug)]
 pub(crate) struct DirectionKeys {

@@ -172,17 +172,25 @@ fn addr(host: u8) -> SocketAddr {
 
 /// The two ends of a handshake: what the asker installs, and what the answerer does.
 fn pairs(asker: (u8, u32), answerer: (u8, u32), secret: u8) -> (Pair, Pair) {
-    let (a, b) =
-        (SourceId::new(instance(asker.1), true), SourceId::new(instance(answerer.1), false));
-    let pair = |peer, own, theirs, confirmed| Pair {
-        peer,
-        secret: PairSecret::new([secret; 32]),
-        domain: 7,
-        own,
-        theirs,
-        confirmed,
+    let pair = |own: (u8, u32), peer: (u8, u32), asked| {
+        let secret = PairSecret::new([secret; 32]);
+        let peer = (addr(peer.0), instance(peer.1));
+        Pair::from_handshake(7, instance(own.1), peer, secret, asked)
     };
-    (pair(addr(answerer.0), a, b, false), pair(addr(asker.0), b, a, true))
+    (pair(asker, answerer, true), pair(answerer, asker, false))
+}
+
+/// Both ends derive the same identifiers, with roles that differ, and only the answerer may seal
+/// before it hears from the other end.
+#[test]
+fn both_ends_of_a_handshake_agree_on_the_pair() {
+    // Equal instance numbers are the hard case: only the roles tell the two ends apart.
+    let (asker, answerer) = pairs((1, 9), (2, 9), 3);
+    assert_eq!((asker.own, asker.theirs), (answerer.theirs, answerer.own));
+    assert_ne!(asker.own, asker.theirs);
+    assert_eq!((asker.peer, answerer.peer), (addr(2), addr(1)));
+    assert_eq!((asker.domain, &asker.secret), (answerer.domain, &answerer.secret));
+    assert_eq!((asker.confirmed, answerer.confirmed), (false, true));
 }
 
 fn path(from: u8, to: u8) -> OuterHeader {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use squall_base::Time;
 use squall_engine::{PacketMarks, SecretEvent, SharedSecret};
-use squall_seal::{ICV_LEN, KeyRing, OpenError, OuterHeader, Pair, SourceId};
+use squall_seal::{ICV_LEN, KeyRing, OpenError, OuterHeader, Pair};
 use squall_wire::Tss;
 
 use super::{Host, Seen, World, introduces};
@@ -165,14 +165,8 @@ impl Host {
             match event {
                 SecretEvent::Shared(SharedSecret { peer, instance, secret, asked }) => {
                     let own = self.engine.shm().instance();
-                    keys.ring.install(&Pair {
-                        peer,
-                        secret,
-                        domain: self.engine.job_id(),
-                        own: SourceId::new(own, asked),
-                        theirs: SourceId::new(instance, !asked),
-                        confirmed: !asked,
-                    });
+                    let (domain, peer) = (self.engine.job_id(), (peer, instance));
+                    keys.ring.install(&Pair::from_handshake(domain, own, peer, secret, asked));
                 }
                 SecretEvent::Confirmed(peer) => keys.ring.confirm(peer),
                 SecretEvent::Ended(peer) => keys.ring.remove(peer),
