@@ -45,16 +45,6 @@ struct View<'a> {
     term: Term,
 }
 
-impl View<'_> {
-    /// Returns whether operations failed because of their peer or the network.
-    fn has_lost_operations(&self) -> bool {
-        let harmless = |op: &Op| {
-            is_harmless(op.status) || op.status == Err(OpError::Remote(ReturnCode::BadMkey))
-        };
-        !self.app.ops.iter().all(harmless)
-    }
-}
-
 /// Returns whether an operation ended as the application wants, or as it asked for.
 const fn is_harmless(status: Result<(), OpError>) -> bool {
     matches!(
@@ -104,9 +94,7 @@ impl Lives {
     /// Judges that messages arrived as sent, in order and once, that reported success was real, and
     /// that failures had a reason.
     ///
-    /// An attack (`attacked`) is a reason for any failure. When an operation has failed, messages may
-    /// be lost that were delivered before their turn, and messages that are held back on the path may
-    /// arrive after later ones.
+    /// An attack (`attacked`) is a reason for any failure.
     pub(super) fn judge(
         &self,
         world: &World,
@@ -114,17 +102,16 @@ impl Lives {
         attacked: bool,
     ) -> Result<(), Finding> {
         let views = [0, 1].map(|at| self.of(at, world, sides));
-        let disturbed = attacked && views.iter().flatten().any(View::has_lost_operations);
         for at in 0..2 {
             for life in &views[at] {
                 judge::untouched(life.memory, life.app)?;
             }
-            let arrived = arrivals(&views[at], &views[1 - at], !disturbed)?;
+            let arrived = arrivals(&views[at], &views[1 - at])?;
             let senders: Vec<&Application> = views[1 - at].iter().map(|life| life.app).collect();
             let done = views[at].iter().flat_map(|life| life.done);
             landing::reported(done, &senders, (false, false))?;
             for life in &views[1 - at] {
-                sent(life, &views[at], &arrived, !disturbed)?;
+                sent(life, &views[at], &arrived)?;
                 one_sided(life, &views[1 - at], &views[at])?;
                 counting::judge(life.memory, life.app, |key| counters(&views[at], key))?;
                 for op in life.app.ops.iter().filter(|_| !attacked) {
@@ -197,11 +184,7 @@ fn attempt(world: &mut World, at: usize) -> Option<Result<(), OpError>> {
 }
 
 /// Counts how often each message arrived at these processes, by its serial number.
-fn arrivals(
-    to: &[View<'_>],
-    from: &[View<'_>],
-    ordered: bool,
-) -> Result<HashMap<u64, u32>, Finding> {
+fn arrivals(to: &[View<'_>], from: &[View<'_>]) -> Result<HashMap<u64, u32>, Finding> {
     let mut arrived = HashMap::new();
     for life in to {
         let mut order: HashMap<_, Vec<(u64, u64, u64)>> = HashMap::new();
@@ -230,7 +213,7 @@ fn arrivals(
         }
         for taken in order.values_mut() {
             taken.sort_unstable();
-            if ordered && !taken.is_sorted_by_key(|(.., serial)| serial) {
+            if !taken.is_sorted_by_key(|(.., serial)| serial) {
                 let text = format!("host {}: {taken:?}", life.app.at);
                 return Err(Finding::new("messages were received out of order", text));
             }
@@ -247,13 +230,8 @@ fn message<'a>(from: &[View<'a>], serial: u64) -> Option<(u64, &'a Sent)> {
     })
 }
 
-/// Judges whether sends that were reported as received, or as delivered where that `lasts`, arrived.
-fn sent(
-    life: &View<'_>,
-    to: &[View<'_>],
-    arrived: &HashMap<u64, u32>,
-    lasts: bool,
-) -> Result<(), Finding> {
+/// Judges whether sends that were reported as delivered arrived.
+fn sent(life: &View<'_>, to: &[View<'_>], arrived: &HashMap<u64, u32>) -> Result<(), Finding> {
     for op in &life.app.ops {
         let What::Send(number) = op.what else { continue };
         let told = op.ended > 0 && op.status.is_ok();
@@ -265,7 +243,7 @@ fn sent(
         // The sender may have ended before an earlier message arrived.
         let stayed = to.iter().all(|peer| peer.term.ended.is_none_or(|end| end < op.begun))
             && life.term.ended.is_none();
-        let promised = life.app.sent[number].delivered && stayed && lasts;
+        let promised = life.app.sent[number].delivered && stayed;
         if op.proves || promised {
             let text = format!("host {}: message {number}, begun at {:?}", life.app.at, op.begun);
             return Err(Finding::new("a send succeeded that was not received", text));
