@@ -23,6 +23,8 @@ use crate::trace::Tracer;
 
 /// Turns after which timers are served even if packets keep coming.
 const TIMER_TURNS: u64 = 16;
+/// Turns between two looks at the contention for the processor.
+const CONTENTION_TURNS: u64 = 64;
 
 /// The parts of an enabled endpoint.
 pub(crate) struct Core {
@@ -180,19 +182,21 @@ impl Core {
         } else {
             self.turns.idle += 1;
         }
-        let contended = backoff::check_contention(now);
-        if contended != self.contended {
-            self.adapt_ack_delay(contended);
+        if self.turns.all.is_multiple_of(CONTENTION_TURNS) {
+            self.adapt_ack_delay(now);
         }
         busy
     }
 
     /// Delays acknowledgements as the contention for the processor demands.
     #[cold]
-    fn adapt_ack_delay(&mut self, contended: bool) {
-        self.contended = contended;
-        let AckDelays { usual, contended: longer } = self.ack_delays;
-        self.engine.set_ack_delay(if contended { longer } else { usual });
+    fn adapt_ack_delay(&mut self, now: Time) {
+        let contended = backoff::check_contention(now);
+        if contended != self.contended {
+            self.contended = contended;
+            let AckDelays { usual, contended: longer } = self.ack_delays;
+            self.engine.set_ack_delay(if contended { longer } else { usual });
+        }
     }
 
     /// Runs a turn without the application: completions stay in the engine until the application's next call, but
