@@ -56,9 +56,9 @@ fn pump(w: &mut World, batch: &mut Batch, packet: &mut Vec<u8>, received: &mut u
 
 fn run(len: u64, rounds: usize, window: usize, threshold: u64) {
     let mut w = World::with(2, 1, Faults::default(), |config, pdc| {
-        config.max_packet = 16_376;
+        config.max_packet = 16_312;
         config.rendezvous_threshold = threshold;
-        pdc.mtu = 16_376;
+        pdc.mtu = 16_312;
     });
     let peer = w.peer(0, 1);
     let from = w.hosts[0].memory.alloc(len as usize);

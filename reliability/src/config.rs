@@ -97,7 +97,8 @@ pub struct Config {
     pub trim_enabled: bool,
     /// Most consecutive packets that share one path (one GSO train).
     pub train_packets: u16,
-    /// Most UDP payload bytes of consecutive packets that share one path.
+    /// Most UDP payload bytes of consecutive packets that share one path. The default is the longest
+    /// UDP payload over IPv6, which is that of a GSO train.
     pub train_bytes: u32,
     /// Most contexts of the endpoint, initiated and accepted together; at most 65535.
     pub max_contexts: u16,
@@ -153,7 +154,7 @@ impl Config {
             probe_max: 3,
             trim_enabled: true,
             train_packets: 64,
-            train_bytes: 65_000,
+            train_bytes: 65_487,
             max_contexts: u16::MAX,
             max_accepted: 64,
             cc,

@@ -51,7 +51,7 @@ pub struct SquallConfig {
     /// A receiver acknowledges after this many bytes at the latest; 0 acknowledges every packet.
     pub ack_bytes: u32,
     /// Maximum number of consecutive bytes on one path. With 0, each packet chooses its path, as a
-    /// network card does; software with segmentation offload uses 65000.
+    /// network card does; software with segmentation offload uses 65487.
     pub train_bytes: u32,
     /// Mapping of flows to contexts.
     pub contexts: Contexts,
