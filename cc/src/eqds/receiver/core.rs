@@ -4,7 +4,7 @@
 use squall_base::{Span, Time};
 
 /// Share of arriving packets that may have been trimmed before the receiver cuts its grants
-/// (uet-htsim `oversubscribed_cc`).
+/// (uet-htsim's `_target_congestion`, which counts marked packets).
 const TARGET: f64 = 0.3;
 /// Share of the line that each period below the target adds.
 const INCREASE: f64 = 0.01;
@@ -16,8 +16,12 @@ const WEIGHT: f64 = 0.5;
 const LEAST: f64 = 0.01;
 
 /// Share of its line that a receiver may grant so that its grants fit through an oversubscribed
-/// core: additive increase and multiplicative decrease by the share of packets that arrive trimmed,
-/// with uet-htsim's constants. Credits alone reflect only the receiver's port.
+/// core: additive increase and multiplicative decrease by the share of packets that arrive trimmed.
+/// Credits alone reflect only the receiver's port.
+///
+/// The rule is not uet-htsim's, although most constants are. uet-htsim averages the share of marked
+/// packets, subtracts the share of trimmed ones at once, doubles its increases while no packet is
+/// marked, and never grants less than 0.9 of the line divided by the known oversubscription.
 #[derive(Clone, Debug)]
 pub(super) struct CoreCapacity {
     period: Span,
