@@ -1,8 +1,8 @@
 //! The command line of `squall decrypt`.
 
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader, BufWriter, Write};
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read as _, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,7 @@ use squall_base::JobKey;
 use squall_engine::RecordedHandshake;
 use squall_seal::{KeyLogEntry, OpenError, OuterHeader, RecordingKeys, SourceId};
 use squall_wire::{Handshake, Packet, parse};
+use zeroize::Zeroizing;
 
 use super::capture::{CaptureReader, Record};
 use super::frame::UdpDatagram;
@@ -117,16 +118,31 @@ fn default_output(capture: &Path) -> PathBuf {
     capture.with_file_name(name)
 }
 
+/// Reads a file with secrets. Dropping the bytes overwrites them with zeros.
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn read_secrets(file: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut file = File::open(file)?;
+    // A vector that grows leaves copies behind. The room for one byte more shows the end of the file
+    // without growth. Only what comes through a pipe, whose length is not known, is copied.
+    let len = usize::try_from(file.metadata()?.len()).unwrap_or_default();
+    let mut bytes = Zeroizing::new(Vec::with_capacity(len.saturating_add(1)));
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Adds the secrets of a key log.
 ///
 /// # Errors
 /// Returns the line that is malformed, or why the file cannot be read.
 fn read_key_log(file: &Path, keys: &mut RecordingKeys) -> Result<(), String> {
     let shown = file.display();
-    let unreadable = |error| format!("cannot read the key log {shown}: {error}");
-    let lines = BufReader::new(File::open(file).map_err(unreadable)?).lines();
-    for (number, line) in (1..).zip(lines) {
-        let entry = KeyLogEntry::from_line(&line.map_err(unreadable)?).map_err(|error| {
+    let unreadable = |error: &dyn fmt::Display| format!("cannot read the key log {shown}: {error}");
+    let secrets = read_secrets(file).map_err(|error| unreadable(&error))?;
+    let text = str::from_utf8(&secrets).map_err(|error| unreadable(&error))?;
+    for (number, line) in (1..).zip(text.lines()) {
+        let entry = KeyLogEntry::from_line(line).map_err(|error| {
             format!(
                 "cannot read the key log {shown}: {error} in line {number}; name a file that \
                  FI_SQUALL_KEY_LOG wrote"
@@ -147,7 +163,7 @@ fn read_key_log(file: &Path, keys: &mut RecordingKeys) -> Result<(), String> {
 fn read_job_key(file: &Path) -> Result<JobKey, String> {
     let shown = file.display();
     let mut secret =
-        fs::read(file).map_err(|error| format!("cannot read the job key {shown}: {error}"))?;
+        read_secrets(file).map_err(|error| format!("cannot read the job key {shown}: {error}"))?;
     while secret.last().is_some_and(|last| matches!(last, b'\n' | b'\r')) {
         secret.pop();
     }

@@ -11,7 +11,7 @@ use squall_net::{PcapSpec, Port as _};
 use squall_seal::{KeyLogEntry, Pair, SourceId};
 use squall_wire::{Handshake, Reason, Stage, WIRE_VERSION};
 
-use super::command::{DecryptArgs, run};
+use super::command::{DecryptArgs, read_secrets, run};
 
 const JOB_KEY: &[u8] = b"0123456789abcdef";
 const JOB: u32 = 7;
@@ -240,6 +240,18 @@ fn packets_that_cannot_be_decrypted_are_counted_and_stay() {
     let expected = PacketCounts { decrypted: 9, clear: 3, wrong_tag: 1, ..Default::default() };
     assert_eq!(counts, expected);
     assert_eq!(payloads(&out).len(), 13);
+}
+
+/// The bytes that were read are overwritten when they are dropped, so there must be no other copy.
+#[test]
+fn secrets_are_read_into_memory_that_does_not_move() {
+    let file = std::env::temp_dir().join(format!("squall-secrets-{}", std::process::id()));
+    for len in [0, 16, 300, 100_000] {
+        fs::write(&file, vec![b'x'; len]).unwrap();
+        let secrets: zeroize::Zeroizing<Vec<u8>> = read_secrets(&file).unwrap();
+        assert_eq!((secrets.len(), secrets.capacity()), (len, len + 1));
+    }
+    fs::remove_file(file).unwrap();
 }
 
 #[test]
