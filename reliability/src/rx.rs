@@ -277,6 +277,27 @@ impl Rx {
         self.rare.clear_responses(psn);
     }
 
+    /// Requests an acknowledgement because a Clear Command may have moved the receive window. The window may
+    /// have moved beyond a packet whose acknowledgement was lost, so the ACK carries the last default response
+    /// again, where ACKs carry one.
+    pub(crate) fn report_window(&mut self) {
+        self.rare.repeat_answer();
+        self.next_ack.request();
+    }
+
+    /// Takes back the request for an ACK if the response that leaves now was all it had to carry. A peer that
+    /// lost this response must not find the packet acknowledged by an ACK without one: the reference provider
+    /// would then wait for the response without end.
+    #[cold]
+    fn skip_bare_ack(&mut self, timers: &mut Deadlines) {
+        if self.rare.has_answers() || self.next_ack.probe().is_some() {
+            return;
+        }
+        let _ = self.next_ack.take_subject();
+        self.next_ack.on_complete();
+        timers.stop(Timer::Ack);
+    }
+
     /// Requests an acknowledgement although no packet arrived, or because its timer expired.
     pub(crate) fn request_ack(&mut self) {
         self.next_ack.request();
@@ -312,6 +333,9 @@ impl Rx {
         config: &Config,
     ) -> Option<AckBody> {
         if let Some((psn, response)) = self.rare.take_due_response() {
+            if config.dialect.answers {
+                self.skip_bare_ack(timers);
+            }
             let cack = self.cack();
             let sack_base = cack.plus(1);
             return Some(AckBody {

@@ -8,17 +8,23 @@ use squall_engine::{
     Action, Buf, ForeignWire, MatchSpace, NoChannels, OpError, Operation, Options, ReturnCode,
     SubmitError,
 };
-use squall_wire::{NackCode, Packet, Response, Ses, parse};
+use squall_wire::{Ack, NackCode, Packet, Response, Ses, parse};
 
 use crate::endpoint::Endpoint;
 use crate::golden::{TAG, golden, reference};
 use crate::world::DEADLINE;
 
-/// Returns the response on the first packet that left.
+/// Returns the response on the only packet that left.
 fn response(endpoint: &mut Endpoint) -> Response {
+    acknowledgement(endpoint).1
+}
+
+/// Returns the only packet that left: an ACK with its response.
+fn acknowledgement(endpoint: &mut Endpoint) -> (Ack, Response) {
     let sent = endpoint.take_sent();
-    match parse(&sent[0].1) {
-        Ok(Packet::Ack { ses: Ses::Response(response), .. }) => response,
+    let [(_, ack)] = &sent[..] else { panic!("{sent:02x?}") };
+    match parse(ack) {
+        Ok(Packet::Ack { pds, ses: Ses::Response(response), .. }) => (pds, response),
         other => panic!("{other:?} has no response"),
     }
 }
@@ -33,6 +39,43 @@ fn requests_of_another_job_are_refused() {
     assert_eq!(response(&mut endpoint).return_code, ReturnCode::BadJobId);
     assert_eq!(endpoint.engine.counters().0.rx_misaddressed, 1);
     assert!(endpoint.completion(buffer).is_none());
+}
+
+/// The reference provider waits without end for a response to a packet that an ACK without one acknowledged.
+#[test]
+fn no_acknowledgement_of_data_lacks_a_response() {
+    let mut endpoint = Endpoint::new(6, ForeignWire::standard(1024));
+    let buffer = endpoint.receive(Some(TAG), 100);
+    endpoint.feed(reference(), &golden("ref_syn_tagged"));
+    let (pds, taken) = acknowledgement(&mut endpoint);
+    assert_eq!(taken.return_code, ReturnCode::Ok);
+    assert!(endpoint.completion(buffer).is_some());
+    let mut packet = golden("ref_syn_tagged");
+    packet[4..8].copy_from_slice(&(pds.cack_psn.0 + 1).to_be_bytes());
+    packet[11] = 1;
+    packet[19] = 9;
+    endpoint.feed(reference(), &packet);
+    assert_eq!(response(&mut endpoint).return_code, ReturnCode::BadJobId);
+    // The response was lost.
+    packet[1] |= 0x10;
+    for _ in 0..2 {
+        endpoint.pass(Span::millis(5));
+        endpoint.feed(reference(), &packet);
+        let (again, refusal) = acknowledgement(&mut endpoint);
+        assert_eq!(refusal.return_code, ReturnCode::BadJobId);
+        assert_eq!(again.cack_psn, pds.cack_psn);
+    }
+    // The peer has the response and clears it, which moves the window.
+    let mut clear = golden("clear_to_ref");
+    clear[8..10].copy_from_slice(&packet[8..10]);
+    clear[10..12].copy_from_slice(&pds.spdcid.to_be_bytes());
+    clear[12..16].copy_from_slice(&packet[4..8]);
+    endpoint.feed(reference(), &clear);
+    let (last, response) = acknowledgement(&mut endpoint);
+    assert_eq!((last.cack_psn, last.ack_psn()), (pds.cack_psn.plus(1), pds.ack_psn()));
+    assert_eq!(response, taken);
+    endpoint.pass(Span::millis(100));
+    assert_eq!(endpoint.take_sent(), []);
 }
 
 #[test]

@@ -383,8 +383,7 @@ impl<D: Copy> Pdc<D> {
                 let received = payload.is_before(self.rx.window().end());
                 if received {
                     self.rx.on_cleared(payload);
-                    // The receive window may have moved.
-                    self.rx.request_ack();
+                    self.rx.report_window();
                 }
                 received
             }

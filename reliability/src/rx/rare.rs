@@ -25,6 +25,8 @@ struct Parts {
     /// The default responses that the next ACKs carry, where ACKs carry one: that of the newest packet
     /// of each message.
     answers: VecDeque<(Psn, Response)>,
+    /// The last default response that was sent.
+    last_answer: Option<(Psn, Response)>,
     /// The missing packet of an ordered context that the peer was last informed of.
     reported_gap: Option<Psn>,
     /// The peer's packets that it replaced by fragments.
@@ -106,7 +108,19 @@ impl RareRx {
 
     /// Returns the next default response to send, and the PSN of its packet.
     pub(super) fn take_answer(&mut self) -> Option<(Psn, Response)> {
-        self.0.as_mut()?.answers.pop_front()
+        let parts = self.0.as_mut()?;
+        let answer = parts.answers.pop_front()?;
+        parts.last_answer = Some(answer);
+        Some(answer)
+    }
+
+    /// Makes the next ACK carry the last default response again, if no other one waits.
+    pub(super) fn repeat_answer(&mut self) {
+        if let Some(parts) = &mut self.0
+            && parts.answers.is_empty()
+        {
+            parts.answers.extend(parts.last_answer);
+        }
     }
 
     /// Returns whether default responses wait for an ACK.
