@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use squall_engine::{DestinationError, OpError, ReturnCode, WIRE_VERSION};
 
 use crate::errno::Errno;
-use crate::param::params;
+use crate::param::{WireKind, params};
 
 /// A row of the table of errors.
 pub(crate) struct Row {
@@ -76,7 +76,7 @@ faults! {
     Refused = 11, REMOTEIO,
         "the target refused the operation";
     WrongJob = 12, ACCES,
-        "the target belongs to another job (FI_SQUALL_JOB, or the application's auth_key)";
+        "the target belongs to another job. Give both ends the same FI_SQUALL_JOB, or the application's same auth_key";
     OtherInstance = 13, CONNREFUSED,
         "another endpoint is at the peer's address than the one whose address was given: either that one is \
          gone and another process has its port now, or two hosts have the same address; then \
@@ -190,7 +190,14 @@ pub(crate) fn describe(
     let row = Fault::of(error).row();
     let mut text = format!("{}: {}", row.name, row.text);
     match error {
-        OpError::Remote(code) => text.push_str(&format!("; the peer's return code is {code:?}")),
+        OpError::Remote(code) => {
+            text.push_str(&format!("; the peer's return code is {code:?}"));
+            if code == ReturnCode::OpViolation && params().wire != WireKind::Squall {
+                text.push_str(
+                    ", as when its packets have another payload size: give both ends the same, here by FI_SQUALL_MTU",
+                );
+            }
+        }
         OpError::OtherInstance { found } => {
             text.push_str(&format!("; there is instance {found}"));
         }

@@ -207,7 +207,7 @@ params! {
          that.";
     shm: kinds::Flag = "SHM", "yes",
         "Talk to endpoints of the same host and user through shared memory, as far as the system permits it. FI_SQUALL_EMULATOR, \
-         FI_SQUALL_FAULT and FI_SQUALL_PCAP, which need packets, switch it off.";
+         FI_SQUALL_FAULT, FI_SQUALL_PCAP and FI_SQUALL_WIRE, which need packets, switch it off.";
     shm_ring: kinds::Bytes = "SHM_RING", "256K",
         "Shared memory of a pair of endpoints, each direction: a power of two from 64K to 16M.";
     emulator: kinds::Text = "EMULATOR", "",

@@ -50,6 +50,8 @@ crate::base::counters! {
         rx_foreign: sum "packets",
         /// Requests of peers of another implementation that were refused because of their JobID or PIDonFEP.
         rx_misaddressed: sum "packets",
+        /// Packets of peers of another implementation whose payload is not of the size that this endpoint uses.
+        rx_other_payload: sum "packets",
         /// Handshake packets sent: questions, and answers to the questions of peers.
         tx_handshakes: sum "packets",
         /// Handshake packets not sent, because too many waited already.

@@ -202,8 +202,9 @@ fn find_peer(engine: &mut Engine, name: &Name) -> Result<PeerId> {
     {
         log::warn!(
             target: USER,
-            "{} is no address of FI_SQUALL_WIRE=uet: endpoints of that wire listen at port {port}",
-            name.addr
+            "{} is no address of FI_SQUALL_WIRE=uet: endpoints of that wire listen at port {port}; insert uet:{}",
+            name.addr,
+            name.addr.ip()
         );
         return Err(Errno::INVAL);
     }

@@ -32,7 +32,7 @@ use crate::logger::USER;
 use crate::monitor::job_place;
 use crate::nic::Nic;
 use crate::order;
-use crate::param::{EncryptionPolicy, Params, PeerPolicy, PortKind, params};
+use crate::param::{EncryptionPolicy, Params, PeerPolicy, PortKind, WireKind, params};
 use crate::secret;
 
 /// The UDP port assigned to Ultra Ethernet.
@@ -229,6 +229,14 @@ fn bind(params: &Params, source: SocketAddr) -> Result<BoundPort> {
             "FI_SQUALL_PORT={}-{}: every port of the range is taken at {}; each endpoint of a host needs one",
             ports.start(), ports.end(), bind.ip()
         ),
+        _ if params.wire == WireKind::Uet && error.kind() == io::ErrorKind::AddrInUse => {
+            log::warn!(
+                target: USER,
+                "FI_SQUALL_WIRE=uet: port {} is taken at {}, and every endpoint of the wire needs that port; end the \
+                 process that has it (ss -lunp shows it), or give this endpoint another IP address",
+                bind.port(), bind.ip()
+            );
+        }
         _ => log::warn!(target: USER, "cannot open an endpoint at {bind}: {error}"),
     }
     Err(error.into())

@@ -19,8 +19,8 @@ use crate::peers::DestinationError;
 use crate::reliability::cc::AckStyle;
 use crate::reliability::{self, Arrival, Contact, PdcId, PeerKey, Refusal, RxVerdict};
 use crate::wire::{
-    self, Dest, Extension, List, NackCode, Opcode, Packet, Response, ResponseOpcode, ReturnCode,
-    Ses, StdBody, StdRequest,
+    self, Dest, Extension, List, NackCode, Opcode, Packet, Response, ResponseData, ResponseOpcode,
+    ReturnCode, Ses, StdBody, StdRequest,
 };
 
 /// EMSGSIZE on Linux: a packet is too long for its path.
@@ -127,7 +127,8 @@ impl<M: Memory> PacketReceiver<'_, M> {
                 }
                 if let (true, Ses::ResponseData(header), Some(id)) = (believed, &ses, id) {
                     // The data of a short read may come on the acknowledgement.
-                    self.deliver((id.into(), peer), false, (&Ses::ResponseData(*header), payload));
+                    let data = Ses::ResponseData(self.check_read_data(header, payload));
+                    self.deliver((id.into(), peer), false, (&data, payload));
                 }
                 (peer, believed)
             }
@@ -255,7 +256,14 @@ impl<M: Memory> PacketReceiver<'_, M> {
         payload: &[u8],
     ) -> PacketOutcome {
         let from = (ChannelId::Context(id), peer);
-        let Ses::Std(request) = ses else { return self.deliver(from, forward, (ses, payload)) };
+        let request = match ses {
+            Ses::Std(request) => request,
+            Ses::ResponseData(header) => {
+                let data = Ses::ResponseData(self.check_read_data(header, payload));
+                return self.deliver(from, forward, (&data, payload));
+            }
+            _ => return self.deliver(from, forward, (ses, payload)),
+        };
         if !forward {
             return PacketOutcome::No;
         }
@@ -287,6 +295,29 @@ impl<M: Memory> PacketReceiver<'_, M> {
         (request.pid_on_fep != config.pid_on_fep).then_some(ReturnCode::Undeliverable)
     }
 
+    /// Checks that data of a read are what one request asked for. A peer with packets of another size
+    /// answers with more or less, and the bytes of its answers would not add up to the read, so the read
+    /// fails instead.
+    fn check_read_data(&mut self, header: &ResponseData, payload: &[u8]) -> ResponseData {
+        let (at, total) = (header.message_offset, header.modified_length);
+        let unit = self.engine.config.wire.map_or(u32::MAX, |wire| wire.payload.into());
+        let wanted = unit.min(total.saturating_sub(at));
+        let is_refusal = !matches!(header.return_code, ReturnCode::Ok | ReturnCode::Null);
+        if is_refusal || at.is_multiple_of(unit) && payload.len() == wanted as usize {
+            return *header;
+        }
+        self.engine.report.counters.rx_other_payload += 1;
+        ResponseData { return_code: ReturnCode::OpViolation, modified_length: wanted, ..*header }
+    }
+
+    /// Counts a packet of a message or write that its sender cut into packets of another size. It is taken
+    /// nevertheless, because it says where its payload belongs.
+    fn count_other_payload(&mut self, request: &StdRequest, payload: &[u8]) {
+        let unit = self.engine.config.wire.map_or(0, |wire| usize::from(wire.payload));
+        let other = payload.len() > unit || !request.eom && payload.len() < unit;
+        self.engine.report.counters.rx_other_payload += u64::from(other);
+    }
+
     /// Handles a packet of a write. Writes with remote CQ data are counted under their numbers in the
     /// order of arrival.
     fn handle_foreign_write(
@@ -295,6 +326,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
         request: &StdRequest,
         payload: &[u8],
     ) -> PacketOutcome {
+        self.count_other_payload(request, payload);
         let packet = message_packet(request, payload);
         let number = self.engine.write_ids.number(from.0, &packet);
         let numbered = StdRequest { message_id: number, ..*request };
@@ -325,6 +357,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
             }
         };
         if offset.checked_add(len).is_none_or(|end| end > total) || len > payload {
+            self.engine.report.counters.rx_other_payload += u64::from(len > payload);
             return refused(ReturnCode::OpViolation, request);
         }
         let mut step = step!(self.engine, self.now);
@@ -356,6 +389,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
         request: &StdRequest,
         payload: &[u8],
     ) -> PacketOutcome {
+        self.count_other_payload(request, payload);
         let packet = message_packet(request, payload);
         let tagged = matches!(request.opcode, Opcode::TaggedSend | Opcode::DeferrableTsend);
         let message = StdRequest {
