@@ -74,6 +74,7 @@ pub(crate) fn add(engine: &Engine, statistics: &Statistics<'_>) {
     // The first messages to a peer of this host travel by packets, until the channel is open.
     report.packet_peers += peers.len() as u64 - here + here.saturating_sub(counters.shm_channels);
     report.shm_peers += counters.shm_channels;
+    report.encrypted |= statistics.is_encrypted();
     report.retransmitted += statistics.reliability.retransmissions();
     report.failed +=
         counters.op_errors.saturating_sub(counters.op_cancelled) + counters.lost_after_completion;

@@ -105,6 +105,12 @@ pub(crate) const DERIVED: &[DerivedStatistic] = &[
         "Largest congestion window of any flow, sampled once a round trip.",
     ),
     derived("open_ms", "ms", Some(Merge::Max), "Time since the endpoint was enabled."),
+    derived(
+        "encrypted",
+        "flag",
+        Some(Merge::Max),
+        "1: packets were sent encrypted. An endpoint encrypts all of its packets or none.",
+    ),
 ];
 
 /// The statistics of a flow, which is the contexts between an endpoint and a peer in one direction: name, meaning.
@@ -170,8 +176,14 @@ impl Statistics<'_> {
             low,
             high,
             self.open.0 / 1_000_000,
+            u64::from(self.is_encrypted()),
         ];
         DERIVED.iter().zip(values)
+    }
+
+    /// Returns whether the endpoint has sent encrypted packets.
+    pub(crate) const fn is_encrypted(&self) -> bool {
+        self.net.tx_sealed > 0
     }
 
     /// Everything, in a fixed order.
@@ -376,12 +388,14 @@ mod tests {
         (flow.avoided, flow.frozen) = (0b100, true);
         let mut other = flow.clone();
         other.cwnd_range = Some((60, 80));
+        let mut net = squall_net::Counters::default();
+        net.tx_sealed = 9;
         let statistics = Statistics {
             transport: &transport,
             local: "127.0.0.1:4793".parse().expect("literal"),
             engine: &squall_engine::Counters::default(),
             reliability: &pdc,
-            net: squall_net::Counters::default(),
+            net,
             flows: vec![flow, other],
             turns: Turns { all: 5, idle: 4, stand_ins: 3, revoked: 2 },
             open: Span::millis(1500),
@@ -397,10 +411,15 @@ mod tests {
             )
         );
         assert!(
-            json.contains(",\"cwnd_min\":60,\"cwnd_max\":99,\"open_ms\":1500,\"rx_nack_3\":7,"),
+            json.contains(
+                ",\"cwnd_min\":60,\"cwnd_max\":99,\"open_ms\":1500,\"encrypted\":1,\"rx_nack_3\":7,"
+            ),
             "{json}"
         );
-        assert!(text.contains(" flows=2 cwnd_min=60 cwnd_max=99 open_ms=1500 "), "{text}");
+        assert!(
+            text.contains(" flows=2 cwnd_min=60 cwnd_max=99 open_ms=1500 encrypted=1 "),
+            "{text}"
+        );
         assert!(
             json.contains("\"cc\":\"none\",\"lb\":\"single\",\"loss\":\"trim,ooo,path,probe,rto\"")
         );

@@ -30,6 +30,9 @@ pub struct ProcessReport {
     pub interfaces: BTreeMap<String, u32>,
     /// Number of peers to which the process sent messages by packets.
     pub packet_peers: u64,
+    /// Whether packets were sent encrypted. An endpoint encrypts all of its packets or none, and so
+    /// do its peers.
+    pub encrypted: bool,
     /// Number of peers that the process reached through shared memory.
     pub shm_peers: u64,
     /// Number of data packets that were sent again.
@@ -70,6 +73,7 @@ mod tests {
             endpoints: 2,
             interfaces: BTreeMap::from([("eth0".into(), 9000)]),
             packet_peers: 5,
+            encrypted: true,
             shm_peers: 1,
             retransmitted: 6,
             failed: 1,

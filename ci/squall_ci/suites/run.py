@@ -21,7 +21,7 @@ PATIENCE = 120.0
 RANKS = 4
 # The sentence about a job.
 SUMMARY = re.compile(
-    r"^squall: (\d+) of (\d+) ranks; .*, (\d+) pairs? by packets, (\d+) by shared memory; \d+ packets retransmitted; nothing lost$",
+    r"^squall: (\d+) of (\d+) ranks; .*, (\d+) pairs? by packets(?: \(encrypted\))?, (\d+) by shared memory; \d+ packets retransmitted; nothing lost$",
     re.M,
 )
 

@@ -25,6 +25,8 @@ pub(super) struct JobSummary {
     /// Numbers of ordered pairs of endpoints.
     packet_pairs: u64,
     shm_pairs: u64,
+    /// Packets of at least one process were encrypted.
+    encrypted: bool,
     retransmitted: u64,
     failed: u64,
     versions: BTreeMap<String, BTreeSet<String>>,
@@ -83,6 +85,7 @@ impl JobSummary {
         }
         self.packet_pairs += report.packet_peers;
         self.shm_pairs += report.shm_peers;
+        self.encrypted |= report.encrypted;
         self.retransmitted += report.retransmitted;
         self.failed += report.failed;
         self.versions.entry(report.version.clone()).or_default().insert(report.host.clone());
@@ -151,7 +154,8 @@ impl fmt::Display for JobSummary {
             f.write_str(", no pair exchanged messages through squall (ranks of one host use the shared memory of their MPI; --all changes that)")?;
         } else {
             let s = if packets == 1 { "pair" } else { "pairs" };
-            write!(f, ", {packets} {s} by packets, {shm} by shared memory")?;
+            let encrypted = if self.encrypted && packets > 0 { " (encrypted)" } else { "" };
+            write!(f, ", {packets} {s} by packets{encrypted}, {shm} by shared memory")?;
         }
         write!(f, "; {} packets retransmitted", self.retransmitted)?;
         match self.failed {
@@ -204,6 +208,18 @@ mod tests {
                 "4 of 4 ranks; eth0 (MTU 9000), 4 pairs by packets, 2 by shared memory; 6 packets retransmitted; nothing lost"
             ]
         );
+    }
+
+    #[test]
+    fn encryption_is_reported() {
+        // A rank that reached its peers through shared memory alone sent no packet.
+        let shm_alone = ProcessReport { packet_peers: 0, ..rank(0, 2) };
+        let reports = [shm_alone, ProcessReport { encrypted: true, ..rank(1, 2) }];
+        let text = JobSummary::new(&reports).to_string();
+        assert!(text.contains(", 1 pair by packets (encrypted), 1 by shared memory;"), "{text}");
+        let quiet = ProcessReport { packet_peers: 0, encrypted: true, ..rank(0, 1) };
+        let text = JobSummary::new(&[quiet]).to_string();
+        assert!(text.contains(", 0 pairs by packets, 1 by shared memory;"), "{text}");
     }
 
     #[test]
