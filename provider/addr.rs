@@ -19,8 +19,9 @@ pub(crate) const V6_LEN: usize = size_of::<libc::sockaddr_in6>();
 const V4_INSTANCE: core::ops::Range<usize> = 8..12;
 /// The place of an instance in a `sockaddr_in6`: `sin6_flowinfo`, in network byte order.
 const V6_INSTANCE: core::ops::Range<usize> = 4..8;
-/// The place of the rest of an endpoint's fields in a `sockaddr_in`, if it is of another implementation: the last four
-/// bytes of `sin_zero`, in network byte order. Its initiator has the place of an instance. A `sockaddr_in6` has no room.
+/// The bytes of a `sockaddr_in` that hold PIDonFEP and resource index of a foreign endpoint, in network byte order: the
+/// last four of `sin_zero`. The initiator is where other endpoints have their instance. A `sockaddr_in6` has no bytes left
+/// for these fields.
 const V4_FIELDS: core::ops::Range<usize> = 12..16;
 /// Marks that there are such fields. Below it are PIDonFEP and the resource index, of 12 bits each.
 const HAS_FIELDS: u32 = 1 << 31;
@@ -41,7 +42,7 @@ pub(crate) struct Name {
     pub(crate) addr: SocketAddr,
     /// The instance, if one was said.
     pub(crate) instance: Option<Instance>,
-    /// The fields by which requests name an endpoint of another implementation (FI_SQUALL_WIRE), if some were said.
+    /// The fields by which requests name a foreign endpoint (FI_SQUALL_WIRE); `None` if the address has none.
     pub(crate) fields: Option<PeerAddress>,
 }
 
@@ -197,7 +198,7 @@ pub(crate) fn foreign_text(addr: &SocketAddr, fields: &PeerAddress) -> String {
 /// of `usual`.
 ///
 /// # Errors
-/// A sentence that names the wrong part.
+/// A sentence that names the field of the address that is wrong.
 fn parse_foreign(text: &str, usual: PeerAddress) -> core::result::Result<Name, String> {
     let mut parts = text.split(',');
     let place = parts.next().unwrap_or_default();

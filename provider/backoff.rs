@@ -108,8 +108,8 @@ impl Contention {
     }
 }
 
-/// Checks whether other threads want the processor of the calling thread, which polls now and then. Reads the thread's
-/// usage of its processor if the last reading is old enough.
+/// Estimates whether other threads want the processor of the calling thread, which polls. Reads the thread's processor
+/// time anew if the last reading is older than [`SAMPLE`].
 #[inline]
 pub(crate) fn check_contention(now: Time) -> bool {
     let mut contention = CONTENTION.get();

@@ -198,8 +198,9 @@ params! {
          its address vector (av).";
     wire: kinds::WireKind = "WIRE", "squall",
         "Wire of an endpoint and of all its peers: squall; or that of other implementations, uet (the standard as the \
-         reference provider speaks it) or suet. Peers are then named uet:IP[:PORT][,pid=N][,index=N][,initiator=N]. They \
-         prove nothing, so there must be no job key, and anybody who can send packets can talk to the endpoint.";
+         reference provider speaks it) or suet. The address of a peer then is uet:IP or uet:IP:PORT, with ,pid=N or \
+         ,index=N or ,initiator=N behind it. Peers prove nothing, so there must be no job key, and anybody who can send \
+         packets can talk to the endpoint.";
     port_kind: kinds::PortKind = "PORT_KIND", "udp",
         "What carries the packets: udp, the kernel's sockets; or xdp, AF_XDP sockets over them, by which every packet has \
          an entropy of its own. That takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, an Ethernet interface with an MTU \

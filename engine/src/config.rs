@@ -47,8 +47,8 @@ pub struct Config {
     pub named_only: bool,
     /// JobID of every request; endpoints of another job are refused.
     pub job_id: u32,
-    /// The wire of the peers, if they are of another implementation. `None` for the wire of this
-    /// project. Such peers are not verified, so it needs [`Config::key`] to be `None`.
+    /// The wire of foreign peers; `None` for the wire of this project. Foreign peers prove nothing,
+    /// so [`Config::key`] must be `None` if this is set.
     pub wire: Option<ForeignWire>,
     /// Order guarantees between operations to one peer, beyond the matching order of messages.
     pub order: Order,

@@ -149,8 +149,8 @@ impl Context {
         self.hold.message_waits = held;
     }
 
-    /// Returns whether an operation may begin on a context whose operations follow one another, where
-    /// `idle` says that everything sent is acknowledged.
+    /// Returns whether the next operation may begin on a context that carries one operation at a time.
+    /// `idle` is true if everything sent is acknowledged.
     pub(crate) const fn may_begin(&self, idle: bool) -> bool {
         idle && !self.hold.message_waits
     }

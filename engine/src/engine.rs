@@ -138,8 +138,8 @@ impl Engine {
         peer
     }
 
-    /// Returns the peer of another implementation at this address, adding it if it is new. Requests
-    /// name it by `address`; `None` stands for the usual fields of the wire.
+    /// Returns the foreign peer at this socket address, and adds it if it is new. Requests to it carry
+    /// the fields of `address`; `None` stands for the defaults of the wire.
     pub fn foreign_peer(&mut self, addr: SocketAddr, address: Option<PeerAddress>) -> PeerId {
         let peer = self.peer_at(addr, None);
         let usual = self.config.wire.as_ref().map(|wire| wire.peer);
@@ -237,8 +237,10 @@ impl Engine {
         self.outbound.release_region(&mut step!(self, now), region);
     }
 
-    /// Sets the longest delay of acknowledgements that nothing else causes
-    /// ([`TransportConfig::ack_delay`](crate::TransportConfig::ack_delay)), which the engine also expects of its peers.
+    /// Sets the longest time that an acknowledgement is delayed which neither the number of bytes nor
+    /// the sender's request makes due earlier
+    /// ([`TransportConfig::ack_delay`](crate::TransportConfig::ack_delay)). The engine assumes the same
+    /// of its peers before it probes them.
     pub fn set_ack_delay(&mut self, delay: Span) {
         self.pdcs.set_ack_delay(delay);
     }

@@ -22,11 +22,12 @@ pub struct PeerAddress {
 }
 
 impl PeerAddress {
-    /// The address of an endpoint of this project, whose requests have fields of their own.
+    /// The value for peers of this project, whose requests do not use these fields.
     pub(crate) const NONE: Self = Self { pid_on_fep: 0, index: 0, initiator: 0 };
 }
 
-/// The constants of a wire that other implementations speak.
+/// The constants of a wire (packet formats and rules) that other implementations speak. Their
+/// endpoints are called foreign peers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ForeignWire {
     /// UDP port on which every peer listens. `None` if a peer is the source address and port of its
@@ -34,8 +35,8 @@ pub struct ForeignWire {
     pub port: Option<u16>,
     /// Requests of another JobID or to another PIDonFEP are refused. Otherwise both are ignored.
     pub checks_job: bool,
-    /// Reports that no socket is bound to a peer's port are believed. A peer that receives without a
-    /// socket answers although its kernel reports that.
+    /// An ICMP "port unreachable" is evidence that the peer has gone. It is none where peers receive
+    /// without a UDP socket: their kernel then reports that for each packet they receive.
     pub heeds_refusals: bool,
     /// Payload in bytes of every packet of a message but the last one.
     pub payload: u16,

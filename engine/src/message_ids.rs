@@ -78,8 +78,8 @@ impl MessageIds {
 }
 
 impl Stream {
-    /// Returns the place of the open message that a packet belongs to. The first packet of a message
-    /// whose first packet has arrived begins another message with the same id.
+    /// Returns the index of the open message that a packet belongs to. Peers use an id again, so a
+    /// second first packet with the id of an open message begins another message.
     fn find(&self, packet: &MessagePacket) -> Option<usize> {
         self.open.iter().position(|open| open.id == packet.id && !(packet.first && open.started))
     }

@@ -294,7 +294,7 @@ impl TxOp {
         }
     }
 
-    /// Returns whether nothing follows the operation that belongs to the same request.
+    /// Returns whether this is the last operation of its request.
     pub(crate) const fn ends_request(&self) -> bool {
         match self.work {
             OpWork::Response { whole: ReadPart { offset, total }, .. } => {

@@ -64,7 +64,7 @@ pub(crate) struct Answer {
     pub(crate) offered: Option<OfferedPart>,
     /// The user wants to be notified when the answer has arrived.
     pub(crate) counts: bool,
-    /// The part of the read that the bytes are, if they are not all.
+    /// The range of the read that these bytes cover; `None` if they are the whole read.
     pub(crate) part: Option<ReadPart>,
 }
 

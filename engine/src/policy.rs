@@ -56,8 +56,8 @@ pub(crate) struct PolicyInput {
     pub(crate) known: bool,
     /// The message is not too long for a copy, and there is room for one.
     pub(crate) room: bool,
-    /// The peer knows the protocols of this project: rendezvous, and the confirmation of a match. The
-    /// acknowledgement of another peer shows that a receive has matched.
+    /// The peer supports this project's rendezvous and its confirmation of a match. The response of a
+    /// foreign peer shows by itself that a receive has matched.
     pub(crate) native: bool,
 }
 

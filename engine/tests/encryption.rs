@@ -166,8 +166,8 @@ fn a_peer_that_has_lost_the_secret_gets_a_new_one() {
     assert!(refused.contains(&OpenError::UnknownSender));
 }
 
-/// An attacker who sees the question of a repeated handshake answers before the peer does. Only the
-/// peer can prove its answer, so no operation fails.
+/// An attacker on the path answers the challenge of a repeated handshake before the peer does. Its
+/// answer has no valid proof, so no operation may fail.
 #[test]
 fn forged_answers_do_not_end_a_repeated_handshake() {
     for forgery in 0..9 {

@@ -23,7 +23,7 @@ use crate::trace::Tracer;
 
 /// Turns after which timers are served even if packets keep coming.
 const TIMER_TURNS: u64 = 16;
-/// Turns between two looks at the contention for the processor.
+/// Turns after which the contention for the processor is checked again.
 const CONTENTION_TURNS: u64 = 64;
 
 /// The parts of an enabled endpoint.
@@ -40,11 +40,12 @@ pub(crate) struct Core {
     turns: Turns,
     monitor: Monitor,
     ack_delays: AckDelays,
-    /// The delay in use is that of a contended processor.
+    /// The engine uses the delay for a contended processor.
     contended: bool,
 }
 
-/// The longest delays of acknowledgements that nothing causes but the delay itself.
+/// The longest times that acknowledgements are delayed which neither the number of bytes nor the sender's request makes
+/// due earlier.
 pub(crate) struct AckDelays {
     pub(crate) usual: Span,
     /// The delay while other threads want the processor of the thread that polls. Each acknowledgement then costs both

@@ -37,7 +37,7 @@ use crate::secret;
 
 /// The UDP port assigned to Ultra Ethernet.
 const UET_PORT: u16 = 4793;
-/// Largest packet chosen without being asked: a train has room for four of them, also over IPv6.
+/// Largest packet by default. Four of these fill a GSO train of 64 KiB, over IPv4 and over IPv6.
 const LARGEST_AUTO: usize = 16_312;
 /// Smallest packet that leaves room for headers and an injected message.
 const SMALLEST: usize = 576;

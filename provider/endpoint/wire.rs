@@ -1,5 +1,5 @@
-//! The wire of an endpoint (FI_SQUALL_WIRE): what follows from it for the parameters, and what does not go together with
-//! the wires of other implementations.
+//! The wire of an endpoint (FI_SQUALL_WIRE): derives the transport's parameters from it, and refuses settings that the
+//! wires of other implementations cannot have.
 
 use squall_engine::{ForeignWire, PeerAddress, TransportConfig};
 use squall_net::{CRC_LEN, CrcForm};

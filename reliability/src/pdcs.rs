@@ -386,8 +386,9 @@ impl<D: Copy> Pdcs<D> {
         &self.shared.config
     }
 
-    /// Returns the grant for sending an acknowledged packet of an initiator's context once more, which
-    /// asks the peer for its response. The packet counts neither as sent nor as in flight.
+    /// Returns the header fields for sending an acknowledged packet of an initiator's context once more,
+    /// so that the peer repeats its response. The packet counts neither as sent nor as in flight,
+    /// because it is acknowledged already.
     #[must_use]
     pub fn repeat(&self, id: PdcId, psn: Psn) -> Option<TxGrant> {
         self.table.get(id).map(|pdc| pdc.repeat(psn))

@@ -285,9 +285,9 @@ impl Rx {
         self.next_ack.request();
     }
 
-    /// Takes back the request for an ACK if the response that leaves now was all it had to carry. A peer that
-    /// lost this response must not find the packet acknowledged by an ACK without one: the reference provider
-    /// would then wait for the response without end.
+    /// Cancels an ACK that waits if the response that leaves now was all that it had to report. If the
+    /// network drops this response, an ACK without one would acknowledge the packet, and the reference
+    /// provider would wait for the response for ever.
     #[cold]
     fn skip_bare_ack(&mut self, timers: &mut Deadlines) {
         if self.rare.has_answers() || self.next_ack.probe().is_some() {

@@ -108,8 +108,8 @@ pub enum Contact {
     #[default]
     Open,
     /// All peers, without a handshake, on a network where packets may be forged. The numbers and the
-    /// start PSNs of contexts are secret, the seed determines them, and peers outside the job have
-    /// their share of the contexts.
+    /// start PSNs of contexts follow from this secret seed, so that an attacker off the path cannot
+    /// guess them. Peers outside the job can have only a limited number of the contexts.
     Unverified(Seed),
     /// Only verified peers: those that [`crate::Admissions`] knows. The numbers of contexts are
     /// secret as well; the seed determines them.

@@ -180,8 +180,8 @@ fn pairs(asker: (u8, u32), answerer: (u8, u32), secret: u8) -> (Pair, Pair) {
     (pair(asker, answerer, true), pair(answerer, asker, false))
 }
 
-/// Both ends derive the same identifiers, with roles that differ, and only the answerer may seal
-/// before it hears from the other end.
+/// Both ends derive the same identifiers, with opposite roles. Only the end that answers may encrypt
+/// before a packet arrives, because only it knows that the other end has the secret.
 #[test]
 fn both_ends_of_a_handshake_agree_on_the_pair() {
     // Equal instance numbers are the hard case: only the roles tell the two ends apart.

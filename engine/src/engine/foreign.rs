@@ -381,8 +381,8 @@ impl<M: Memory> PacketReceiver<'_, M> {
         }
     }
 
-    /// Handles a packet of a message. Its number in the order of arrival replaces the peer's id, and a
-    /// message that its sender would defer is taken like any other.
+    /// Handles a packet of a message. The message gets a number in order of arrival, because the
+    /// peer's id says nothing about order. A deferrable send is accepted as a send.
     fn handle_foreign_message(
         &mut self,
         (channel, peer): (ChannelId, PeerId),

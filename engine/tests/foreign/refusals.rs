@@ -1,5 +1,5 @@
-//! What does not fit: peers of another job, packets that are lost on ordered contexts, operations that
-//! no peer of another implementation handles, and peers that do not answer.
+//! Errors between foreign peers: other jobs, packets lost on ordered contexts (ROD), operations that
+//! foreign peers do not support, and peers that do not answer.
 
 use std::net::SocketAddr;
 

@@ -94,7 +94,7 @@ impl Lives {
     /// Judges that messages arrived as sent, in order and once, that reported success was real, and
     /// that failures had a reason.
     ///
-    /// An attack (`attacked`) is a reason for any failure.
+    /// If the history contained an attack (`attacked`), any operation may fail.
     pub(super) fn judge(
         &self,
         world: &World,

@@ -337,8 +337,8 @@ impl<D: Copy> Acknowledgement<'_, D> {
 
     // Acknowledged packets.
 
-    /// Keeps the peer from discarding a response that it has not made yet: its NO_RESPONSE
-    /// acknowledges a packet whose response will follow.
+    /// Holds back the clearing of a packet that the peer acknowledged with NO_RESPONSE. The peer sends
+    /// the packet's response later, and would not keep it if the packet were cleared before.
     fn hold_clear(&mut self, psn: Psn, response: &Response) {
         if response.opcode == ResponseOpcode::NoResponse {
             self.tx.rare_mut().clear.hold(psn);
