@@ -4,7 +4,7 @@ use core::ffi::c_void;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use squall_base::Instance;
-use squall_engine::PeerAddress;
+use squall_engine::{PeerAddress, UET_PORT};
 
 use crate::errno::{Errno, Result};
 use crate::flags::addr_format;
@@ -27,8 +27,6 @@ const V4_FIELDS: core::ops::Range<usize> = 12..16;
 const HAS_FIELDS: u32 = 1 << 31;
 /// Largest PIDonFEP and resource index.
 const MAX_FIELD: u16 = 0xfff;
-/// The UDP port of Ultra Ethernet, where an address of another implementation names none.
-const UET_PORT: u16 = 4793;
 
 /// The name of an endpoint: its address, and the instance that tells endpoints of one address apart.
 ///

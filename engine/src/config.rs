@@ -6,6 +6,9 @@ use crate::base::{Instance, JobKey, Seed, Span};
 use crate::fences::Order;
 use crate::foreign_wire::ForeignWire;
 
+/// UDP port assigned to Ultra Ethernet. Every endpoint of the standard wire listens on it.
+pub const UET_PORT: u16 = 4793;
+
 /// Thresholds and limits of one endpoint. Sizes are in bytes.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -88,7 +91,7 @@ impl Config {
             unexpected_bytes: 256 << 20,
             max_unexpected: 1_000_000,
             max_outstanding: 8192,
-            port: 4793,
+            port: UET_PORT,
             instance,
             key: None,
             encrypts: false,

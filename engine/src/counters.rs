@@ -92,7 +92,7 @@ crate::base::counters! {
         lost_after_completion: sum "operations",
         /// Answers to peers' reads that were cut off because their memory was revoked.
         tx_answers_cut: sum "answers",
-        /// Probes that ask silent peers for a sign of life.
+        /// Packets that ask silent peers for a sign of life, or foreign peers for the response to a message.
         hellos: sum "packets",
         /// Times the packets to a host had to become smaller.
         path_shrunk: sum "times",

@@ -4,10 +4,8 @@
 
 use core::net::SocketAddr;
 
+use crate::config::UET_PORT;
 use crate::reliability::Dialect;
-
-/// UDP port of Ultra Ethernet, on which every endpoint of the standard wire listens.
-const UET_PORT: u16 = 4793;
 
 /// The fields by which requests name an endpoint of another implementation, besides its address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

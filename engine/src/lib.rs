@@ -65,7 +65,7 @@ use squall_reliability::{base, wire};
 pub use atomics::{atomic_combine, atomic_has_comparands, atomic_size, max_atomic_count};
 pub use channel::ShmId;
 pub use completion::{Completion, Notice, OpError, OpKind, WaitLimit};
-pub use config::Config;
+pub use config::{Config, UET_PORT};
 pub use counters::Counters;
 pub use engine::{
     Engine, PacketMarks, ShmCloseReason, ShmInterface, Shutdown, Submitted, VerifiedPeer,

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use squall_base::{Instance, Seed, Span};
 use squall_cc::NetworkProfile;
-use squall_engine::{Config, Engine, NOMINAL_OVERHEAD, TransportConfig};
+use squall_engine::{Config, Engine, NOMINAL_OVERHEAD, TransportConfig, UET_PORT};
 use squall_monitor::JobPlace;
 use squall_net::emulator::RECEIVE_BUFFER;
 use squall_net::emulator::frame::{JobRank, Welcome};
@@ -35,8 +35,6 @@ use crate::order;
 use crate::param::{EncryptionPolicy, Params, PeerPolicy, PortKind, WireKind, params};
 use crate::secret;
 
-/// The UDP port assigned to Ultra Ethernet.
-const UET_PORT: u16 = 4793;
 /// Largest packet by default. Four of these fill a GSO train of 64 KiB, over IPv4 and over IPv6.
 const LARGEST_AUTO: usize = 16_312;
 /// Smallest packet that leaves room for headers and an injected message.
@@ -72,7 +70,7 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let v6 = local.is_ipv6();
     let packet = packet_size(params, nic, v6);
     let wire = wire::of(params, packet)?;
-    let packet = wire.map_or(packet, |wire| wire::packet_size(&wire));
+    let packet = wire.map_or(packet, |wire| wire::packet_size(params, &wire));
     let encrypts = encrypts(params, key.is_some())?;
     let key_log = if encrypts { KeyLog::open(&params.key_log, number, local)? } else { None };
     let trailer = match (encrypts, wire::crc_form(params)) {

@@ -1,7 +1,7 @@
 //! The wire of an endpoint (FI_SQUALL_WIRE): derives the transport's parameters from it, and refuses settings that the
 //! wires of other implementations cannot have.
 
-use squall_engine::{ForeignWire, PeerAddress, TransportConfig};
+use squall_engine::{ForeignWire, PeerAddress, TransportConfig, UET_PORT};
 use squall_net::{CRC_LEN, CrcForm};
 
 use crate::errno::{Errno, Result};
@@ -12,8 +12,6 @@ use crate::param::{EncryptionPolicy, Params, WireKind};
 const STANDARD_PAYLOADS: [u16; 4] = [8192, 4096, 2048, 1024];
 /// The payload of SUET's packets over Ethernet: its provider's datagrams have at most 1472 bytes.
 const SUET_PAYLOAD: u16 = 1416;
-/// The UDP port at which every endpoint of the standard's wire listens.
-const UET_PORT: u16 = 4793;
 
 /// Returns the usual fields of a peer's address, if peers are of another implementation.
 pub(crate) fn usual_address(params: &Params) -> Option<PeerAddress> {
@@ -103,8 +101,8 @@ pub(super) fn of(params: &Params, packet: usize) -> Result<Option<ForeignWire>> 
 }
 
 /// Returns the UDP payload of the longest packet of a wire, with its checksum.
-pub(super) fn packet_size(wire: &ForeignWire) -> usize {
-    let crc = if wire.port.is_some() { CRC_LEN } else { 0 };
+pub(super) fn packet_size(params: &Params, wire: &ForeignWire) -> usize {
+    let crc = if crc_form(params).is_some() { CRC_LEN } else { 0 };
     usize::from(wire.payload + ForeignWire::HEADERS) + crc
 }
 
