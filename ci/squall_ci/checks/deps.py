@@ -26,13 +26,15 @@ MAY_USE: dict[str, list[str]] = {
     "squall-net": ["squall-seal"],
     # The cdylib, directory provider/.
     "squall-fi": ["squall-engine", "squall-monitor", "squall-net"],
+    # Preloaded into programs that do not know it: the C library alone.
+    "squall-time": [],
     "squall-netsim": ["squall-engine", "squall-monitor"],
     "squall-research": ["squall-netsim"],
     "squall-emulator": ["squall-netsim", "squall-research", "squall-net"],
     "squall-tools": ["squall-emulator", "squall-research"],
 }
 
-MAY_BE_UNSAFE = {"squall-net", "squall-fi"}
+MAY_BE_UNSAFE = {"squall-net", "squall-fi", "squall-time"}
 
 # The state machines: what they take from outside must not bring a clock, a thread, a socket or a file along. Values
 # and data structures only.

@@ -1,0 +1,459 @@
+//! Functions that wait for descriptors with a timeout.
+//!
+//! In virtual time the real function is called with timeout 0, between waits of the provider, which
+//! makes the provider's descriptors readable. If no descriptor is the provider's, the process waits
+//! for something outside of the simulated network, its launcher for example: the real function
+//! waits in real time.
+
+use core::ffi::c_int;
+use core::mem::size_of;
+
+use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+
+use crate::epoll_sets::contains_owned;
+use crate::real;
+use crate::time_value::{
+    MILLISECOND, duration, duration_of_timeval, timespec_of_duration, timeval_from,
+};
+use crate::virtual_clock::VirtualClock;
+
+/// Longest wait of the provider before the descriptors are looked at again: not all of them need be
+/// the provider's.
+const SLICE: u64 = MILLISECOND;
+
+/// Descriptors that a call waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Watched {
+    Nothing,
+    /// At least one is the provider's.
+    Owned,
+    Foreign,
+}
+
+impl Watched {
+    /// Returns whose these descriptors are; negative ones do not count.
+    fn of(clock: VirtualClock, fds: impl Iterator<Item = c_int>) -> Watched {
+        let mut watched = Watched::Nothing;
+        for fd in fds.filter(|&fd| fd >= 0) {
+            if clock.owns(fd) || contains_owned(clock, fd) {
+                return Watched::Owned;
+            }
+            watched = Watched::Foreign;
+        }
+        watched
+    }
+}
+
+/// Result of a wait in virtual time, and what is left of its timeout in nanoseconds. `None` is no
+/// timeout.
+enum Outcome {
+    /// The call returns this.
+    Done(c_int, Option<u64>),
+    /// The real function has to wait, for the time that is left.
+    WaitReal(Option<u64>),
+}
+
+/// Waits in virtual time until `attempt`, a call of the real function with timeout 0, returns
+/// anything but 0, or until the timeout has passed. `None` is no timeout.
+fn wait_until_ready(
+    timeout: Option<u64>,
+    watched: impl FnOnce(VirtualClock) -> Watched,
+    mut attempt: impl FnMut() -> c_int,
+) -> Outcome {
+    let Some(clock) = VirtualClock::get() else { return Outcome::WaitReal(timeout) };
+    if timeout == Some(0) {
+        return Outcome::WaitReal(timeout);
+    }
+    let ready = attempt();
+    if ready != 0 {
+        return Outcome::Done(ready, timeout);
+    }
+    let watched = watched(clock);
+    // Without descriptors and timeout, a signal alone ends the wait.
+    if watched == Watched::Foreign || (watched == Watched::Nothing && timeout.is_none()) {
+        return Outcome::WaitReal(timeout);
+    }
+    let Some(mut now) = clock.now() else { return Outcome::WaitReal(timeout) };
+    let deadline = timeout.map(|timeout| now.saturating_add(timeout));
+    let left = |now: u64| deadline.map(|deadline| deadline.saturating_sub(now));
+    if let (Watched::Nothing, Some(deadline)) = (watched, deadline) {
+        return match clock.sleep(deadline) {
+            Ok(()) => Outcome::Done(0, Some(0)),
+            Err(left) => Outcome::WaitReal(Some(left)),
+        };
+    }
+    loop {
+        let slice = now.saturating_add(SLICE).min(deadline.unwrap_or(u64::MAX));
+        if !clock.wait(slice, true) {
+            return Outcome::WaitReal(left(now));
+        }
+        match clock.now() {
+            Some(later) => now = later,
+            None => return Outcome::WaitReal(left(now)),
+        }
+        let ready = attempt();
+        if ready != 0 || left(now) == Some(0) {
+            return Outcome::Done(ready, left(now));
+        }
+    }
+}
+
+/// Returns a timeout in milliseconds as nanoseconds; `None` is no timeout.
+fn from_milliseconds(timeout: c_int) -> Option<u64> {
+    u64::try_from(timeout).ok().map(|timeout| timeout * MILLISECOND)
+}
+
+/// Returns a timeout in milliseconds, rounded up; -1 for no timeout.
+fn milliseconds(timeout: Option<u64>) -> c_int {
+    timeout
+        .map_or(-1, |timeout| c_int::try_from(timeout.div_ceil(MILLISECOND)).unwrap_or(c_int::MAX))
+}
+
+/// Timeout that a caller passed by address.
+enum Given {
+    Valid(Option<u64>),
+    /// The real function returns an error.
+    Invalid,
+}
+
+impl Given {
+    /// # Safety
+    /// `timeout` is NULL, which is no timeout, or points to a readable time.
+    unsafe fn from_timespec(timeout: *const timespec) -> Given {
+        // SAFETY: the caller passes NULL, for which as_ref has a case, or a readable time.
+        match unsafe { timeout.as_ref() } {
+            None => Given::Valid(None),
+            Some(timeout) => match duration(timeout) {
+                None => Given::Invalid,
+                valid => Given::Valid(valid),
+            },
+        }
+    }
+
+    /// # Safety
+    /// `timeout` is NULL, which is no timeout, or points to a readable time.
+    unsafe fn from_timeval(timeout: *const timeval) -> Given {
+        // SAFETY: the caller passes NULL, for which as_ref has a case, or a readable time.
+        match unsafe { timeout.as_ref() } {
+            None => Given::Valid(None),
+            Some(timeout) => match duration_of_timeval(timeout) {
+                None => Given::Invalid,
+                valid => Given::Valid(valid),
+            },
+        }
+    }
+}
+
+/// Calls `wait` with the timeout as a structure, or with NULL for no timeout.
+fn with_timespec(timeout: Option<u64>, wait: impl FnOnce(*const timespec) -> c_int) -> c_int {
+    let timeout = timeout.map(timespec_of_duration);
+    wait(timeout.as_ref().map_or(core::ptr::null(), core::ptr::from_ref))
+}
+
+/// Returns the descriptors of poll(2).
+///
+/// # Safety
+/// `fds` points to `count` structures while the iterator is used.
+unsafe fn polled(fds: *const pollfd, count: nfds_t) -> impl Iterator<Item = c_int> {
+    let count = usize::try_from(count).unwrap_or(0);
+    // SAFETY: the index is below the number of structures that the caller promised.
+    (0..count).map(move |index| unsafe { (*fds.add(index)).fd })
+}
+
+/// Waits for descriptors: poll(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    let outcome = wait_until_ready(
+        from_milliseconds(timeout),
+        // SAFETY: the array is the caller's, and the real function has just read all of it without
+        // an error.
+        |clock| Watched::of(clock, unsafe { polled(fds, count) }),
+        // SAFETY: the array is the caller's, who promised what poll(2) demands.
+        || unsafe { real::poll(fds, count, 0) },
+    );
+    match outcome {
+        Outcome::Done(ready, _) => ready,
+        // SAFETY: the array is the caller's, who promised what poll(2) demands.
+        Outcome::WaitReal(left) => unsafe { real::poll(fds, count, milliseconds(left)) },
+    }
+}
+
+/// Waits for descriptors, of which there must be room for `count`: poll(2) of programs that were
+/// compiled with _FORTIFY_SOURCE.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn __poll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: c_int,
+    size: size_t,
+) -> c_int {
+    if size / size_of::<pollfd>() < usize::try_from(count).unwrap_or(usize::MAX) {
+        // SAFETY: the real function ends the process, for the array is too short, and does not read
+        // it.
+        return unsafe { real::__poll_chk(fds, count, timeout, size) };
+    }
+    // SAFETY: the arguments are those of the caller, who promised what poll(2) demands.
+    unsafe { poll(fds, count, timeout) }
+}
+
+/// Waits for descriptors with another signal mask: ppoll(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller of ppoll passes NULL or a readable timeout.
+    let Given::Valid(given) = (unsafe { Given::from_timespec(timeout) }) else {
+        // SAFETY: the arguments are those of the caller; the real function refuses the timeout.
+        return unsafe { real::ppoll(fds, count, timeout, mask) };
+    };
+    // SAFETY: array and mask are the caller's, who promised what ppoll(2) demands.
+    let wait = |timeout: *const timespec| unsafe { real::ppoll(fds, count, timeout, mask) };
+    let outcome = wait_until_ready(
+        given,
+        // SAFETY: the array is the caller's, and the real function has just read all of it without
+        // an error.
+        |clock| Watched::of(clock, unsafe { polled(fds, count) }),
+        || with_timespec(Some(0), wait),
+    );
+    match outcome {
+        Outcome::Done(ready, _) => ready,
+        Outcome::WaitReal(left) => with_timespec(left, wait),
+    }
+}
+
+/// Waits for descriptors, of which there must be room for `count`: ppoll(2) of programs that were
+/// compiled with _FORTIFY_SOURCE.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn __ppoll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    size: size_t,
+) -> c_int {
+    if size / size_of::<pollfd>() < usize::try_from(count).unwrap_or(usize::MAX) {
+        // SAFETY: the real function ends the process, for the array is too short, and does not read
+        // it.
+        return unsafe { real::__ppoll_chk(fds, count, timeout, mask, size) };
+    }
+    // SAFETY: the arguments are those of the caller, who promised what ppoll(2) demands.
+    unsafe { ppoll(fds, count, timeout, mask) }
+}
+
+/// Bits of the largest sets that select(2) can have in virtual time, FD_SETSIZE.
+const SET_BITS: usize = libc::FD_SETSIZE;
+const WORD_BITS: usize = u64::BITS as usize;
+
+/// The three sets of select(2) as the caller passed them, since the real function writes its result
+/// there.
+struct Sets {
+    addresses: [*mut fd_set; 3],
+    words: usize,
+    saved: [[u64; SET_BITS / WORD_BITS]; 3],
+}
+
+impl Sets {
+    /// Copies the sets; returns `None` if `count` is invalid or larger than FD_SETSIZE.
+    ///
+    /// # Safety
+    /// Each address is NULL or points to a set of `count` bits, rounded up to 64.
+    unsafe fn save(count: c_int, addresses: [*mut fd_set; 3]) -> Option<Sets> {
+        let count = usize::try_from(count).ok().filter(|&count| count <= SET_BITS)?;
+        let words = count.div_ceil(WORD_BITS);
+        let mut saved = [[0; SET_BITS / WORD_BITS]; 3];
+        for (copy, address) in saved.iter_mut().zip(addresses) {
+            if !address.is_null() {
+                // SAFETY: both hold `words` words: the copy has FD_SETSIZE bits, and the caller
+                // passes such a set.
+                unsafe { address.cast::<u64>().copy_to(copy.as_mut_ptr(), words) };
+            }
+        }
+        Some(Sets { addresses, words, saved })
+    }
+
+    /// Writes the saved sets back.
+    ///
+    /// # Safety
+    /// The sets are still there.
+    unsafe fn restore(&self) {
+        for (copy, address) in self.saved.iter().zip(self.addresses) {
+            if !address.is_null() {
+                // SAFETY: both hold `words` words, and the caller's set was there when it was
+                // saved.
+                unsafe { address.cast::<u64>().copy_from(copy.as_ptr(), self.words) };
+            }
+        }
+    }
+
+    /// Returns the descriptors that are in a set.
+    fn fds(&self) -> impl Iterator<Item = c_int> {
+        let sets = self.saved.iter().flat_map(|set| set.iter().enumerate());
+        sets.flat_map(|(word, &bits)| {
+            let in_word = (0..WORD_BITS).filter(move |bit| bits >> bit & 1 != 0);
+            in_word.filter_map(move |bit| c_int::try_from(word * WORD_BITS + bit).ok())
+        })
+    }
+}
+
+/// Waits for the descriptors of three sets: select(2). Sets of more than FD_SETSIZE bits wait in
+/// real time.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn select(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    // SAFETY: the sets are the caller's, who promised what select(2) demands.
+    let wait = |timeout: *mut timeval| unsafe { real::select(count, read, write, except, timeout) };
+    // SAFETY: the caller of select passes NULL or a readable timeout.
+    let (Some(_), Given::Valid(given)) =
+        (VirtualClock::get(), unsafe { Given::from_timeval(timeout) })
+    else {
+        return wait(timeout);
+    };
+    // SAFETY: the caller of select passes NULL or sets of `count` bits in whole words.
+    let Some(sets) = (unsafe { Sets::save(count, [read, write, except]) }) else {
+        return wait(timeout);
+    };
+    let outcome = wait_until_ready(
+        given,
+        |clock| Watched::of(clock, sets.fds()),
+        || {
+            let mut zero = timeval { tv_sec: 0, tv_usec: 0 };
+            // SAFETY: the caller's sets stay in place until select returns.
+            unsafe { sets.restore() };
+            wait(&raw mut zero)
+        },
+    );
+    let (ready, left) = match outcome {
+        Outcome::Done(ready, left) => (Some(ready), left),
+        Outcome::WaitReal(left) => (None, left),
+    };
+    // Linux reports the time that is left.
+    if let (false, Some(left)) = (timeout.is_null(), left) {
+        let left = timeval_from(i64::try_from(left).unwrap_or(i64::MAX));
+        // SAFETY: the timeout is not NULL, and the caller of select lets it be written, as Linux
+        // does.
+        unsafe { timeout.write(left) };
+    }
+    ready.unwrap_or_else(|| {
+        // SAFETY: the caller's sets stay in place until select returns.
+        unsafe { sets.restore() };
+        wait(timeout)
+    })
+}
+
+/// Waits for the descriptors of three sets with another signal mask: pselect(2). Sets of more than
+/// FD_SETSIZE bits wait in real time.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pselect(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let wait = |timeout: *const timespec| {
+        // SAFETY: sets and mask are the caller's, who promised what pselect(2) demands.
+        unsafe { real::pselect(count, read, write, except, timeout, mask) }
+    };
+    // SAFETY: the caller of pselect passes NULL or a readable timeout.
+    let (Some(_), Given::Valid(given)) =
+        (VirtualClock::get(), unsafe { Given::from_timespec(timeout) })
+    else {
+        return wait(timeout);
+    };
+    // SAFETY: the caller of pselect passes NULL or sets of `count` bits in whole words.
+    let Some(sets) = (unsafe { Sets::save(count, [read, write, except]) }) else {
+        return wait(timeout);
+    };
+    let outcome = wait_until_ready(
+        given,
+        |clock| Watched::of(clock, sets.fds()),
+        || {
+            // SAFETY: the caller's sets stay in place until pselect returns.
+            unsafe { sets.restore() };
+            with_timespec(Some(0), wait)
+        },
+    );
+    match outcome {
+        Outcome::Done(ready, _) => ready,
+        Outcome::WaitReal(left) => {
+            // SAFETY: the caller's sets stay in place until pselect returns.
+            unsafe { sets.restore() };
+            with_timespec(left, wait)
+        }
+    }
+}
+
+/// Waits for the descriptors of an epoll set: epoll_wait(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn epoll_wait(
+    set: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    timeout: c_int,
+) -> c_int {
+    // SAFETY: the array is the caller's, who promised what epoll_wait(2) demands.
+    let wait = |timeout: c_int| unsafe { real::epoll_wait(set, events, room, timeout) };
+    wait_for_set(set, from_milliseconds(timeout), || wait(0), |left| wait(milliseconds(left)))
+}
+
+/// Waits for the descriptors of an epoll set with another signal mask: epoll_pwait(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn epoll_pwait(
+    set: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: array and mask are the caller's, who promised what epoll_pwait(2) demands.
+    let wait = |timeout: c_int| unsafe { real::epoll_pwait(set, events, room, timeout, mask) };
+    wait_for_set(set, from_milliseconds(timeout), || wait(0), |left| wait(milliseconds(left)))
+}
+
+/// Waits for the descriptors of an epoll set with another signal mask: epoll_pwait2(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn epoll_pwait2(
+    set: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let wait = |timeout: *const timespec| {
+        // SAFETY: array and mask are the caller's, who promised what epoll_pwait2(2) demands.
+        unsafe { real::epoll_pwait2(set, events, room, timeout, mask) }
+    };
+    // SAFETY: the caller of epoll_pwait2 passes NULL or a readable timeout.
+    match unsafe { Given::from_timespec(timeout) } {
+        Given::Invalid => wait(timeout),
+        Given::Valid(given) => wait_for_set(
+            set,
+            given,
+            || with_timespec(Some(0), wait),
+            |left| with_timespec(left, wait),
+        ),
+    }
+}
+
+/// Waits for an epoll set. `attempt` calls the real function with timeout 0, and `wait` with a
+/// timeout.
+fn wait_for_set(
+    set: c_int,
+    timeout: Option<u64>,
+    attempt: impl FnMut() -> c_int,
+    wait: impl FnOnce(Option<u64>) -> c_int,
+) -> c_int {
+    match wait_until_ready(timeout, |clock| Watched::of(clock, [set].into_iter()), attempt) {
+        Outcome::Done(ready, _) => ready,
+        Outcome::WaitReal(left) => wait(left),
+    }
+}

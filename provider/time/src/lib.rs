@@ -1,0 +1,89 @@
+//! Time library: a shared object, `libsquall_time.so`, that is preloaded (LD_PRELOAD) into the
+//! processes of a job and answers their time functions from the provider's virtual clock.
+//!
+//! The provider finds [`squall_time_register`] with dlsym(3) and calls it when its process has been
+//! attached to a network in virtual time. Until then every function here is the one of the C
+//! library. The same holds after the provider reports the end of virtual time, in a forked child,
+//! and in a thread while one of the provider's functions runs in it.
+//!
+//! In virtual time:
+//!
+//! - `clock_gettime`, `gettimeofday`, `time`, `ftime` and `timespec_get` return virtual time.
+//!   CPU-time clocks stay real.
+//! - `nanosleep`, `clock_nanosleep`, `usleep`, `sleep` and `thrd_sleep` wait in virtual time.
+//! - `poll`, `select`, `epoll_wait` and their variants have timeouts in virtual time if they watch
+//!   a descriptor of the provider, or nothing. Otherwise they wait in real time, for the process
+//!   waits for something outside of the simulated network, and virtual time does not advance by
+//!   their timeout.
+//! - Waits for condition variables, semaphores, locks, threads and message queues until an absolute
+//!   time last as long in virtual time as in real time.
+//!
+//! Timers that end in a signal or in a descriptor are real: `setitimer`, `alarm`, `timer_settime`
+//! and `timerfd_settime`. An absolute time that a program gives to the last two, computed from a
+//! virtual clock, is therefore wrong. Not covered either are programs that read the time-stamp
+//! counter or the kernel's vDSO directly, system calls that bypass the C library, and timeouts of
+//! sockets (SO_RCVTIMEO). A signal ends a wait in virtual time late: the wait runs to its end, or
+//! to the end of its slice of 1 ms.
+//!
+//! The functions allocate no memory and take no lock, so that signal handlers and memory allocators
+//! may call them. They are `extern "C-unwind"` because pthread_cancel(3) unwinds through them. They
+//! contain no code that panics and no destructors.
+
+mod clocks;
+mod descriptors;
+mod epoll_sets;
+mod locks;
+mod real;
+mod sleeps;
+mod time_value;
+mod virtual_clock;
+
+use core::ffi::c_int;
+
+/// Functions and constants of the provider's virtual clock.
+#[repr(C)]
+pub struct ClockTable {
+    /// Size of this structure in bytes.
+    pub size: usize,
+    /// Returns the virtual time in nanoseconds on the axis of CLOCK_MONOTONIC, or 0 once the
+    /// process is no longer in virtual time. Each call may advance the time a little.
+    pub now: extern "C" fn() -> u64,
+    /// Waits in virtual time until `until` (nanoseconds as `now`). With `wakes` nonzero it returns
+    /// earlier when something has arrived for the process. The provider makes progress meanwhile.
+    /// Returns 0, or -1 if the process is not in virtual time.
+    pub wait: extern "C" fn(until: u64, wakes: c_int) -> c_int,
+    /// Returns 1 if the descriptor is one that the provider handed out for waiting (FI_WAIT_FD),
+    /// that is, one that becomes readable by the provider's progress; otherwise 0.
+    pub owns: extern "C" fn(fd: c_int) -> c_int,
+    /// CLOCK_REALTIME minus CLOCK_MONOTONIC in virtual time, in nanoseconds.
+    pub calendar: i64,
+}
+
+/// Puts the process into virtual time. The table must stay valid for the life of the process.
+/// Returns 0, or -1 if `table` is NULL or of another size than [`ClockTable`].
+///
+/// # Safety
+/// `table` is NULL, or points to a `size` and, if that is the size of [`ClockTable`], to such a
+/// table.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn squall_time_register(table: *const ClockTable) -> c_int {
+    // SAFETY: the provider passes NULL or a table that begins with its size, and that it never
+    // frees or changes.
+    match unsafe { virtual_clock::register(table) } {
+        true => 0,
+        false => -1,
+    }
+}
+
+/// Registers the function that ends virtual time in forked children, and finds the real functions,
+/// so that a signal handler does not have to.
+extern "C" fn initialize() {
+    real::resolve_all();
+    // SAFETY: the handler is a function of this library, which is never unloaded, and it only
+    // stores an atomic.
+    unsafe { libc::pthread_atfork(None, None, Some(virtual_clock::unregister_after_fork)) };
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static INITIALIZE: extern "C" fn() = initialize;

@@ -1,0 +1,189 @@
+//! The functions of the C library that this one stands in front of.
+
+use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::mem::transmute;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{
+    ENOSYS, clockid_t, epoll_event, fd_set, mqd_t, nfds_t, pollfd, pthread_cond_t, pthread_mutex_t,
+    pthread_rwlock_t, pthread_t, sem_t, sigset_t, size_t, ssize_t, time_t, timespec, timeval,
+};
+
+use crate::clocks::timeb;
+use crate::locks::THRD_ERROR;
+
+/// Returns the error number of this thread.
+pub(crate) fn errno() -> c_int {
+    // SAFETY: __errno_location returns the address of an integer of this thread, valid while the
+    // thread lives.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets the error number of this thread.
+pub(crate) fn set_errno(error: c_int) {
+    // SAFETY: __errno_location returns the address of an integer of this thread, valid while the
+    // thread lives.
+    unsafe { *libc::__errno_location() = error };
+}
+
+/// Sets ENOSYS and returns -1, the result of a function that the C library does not have.
+fn fail() -> c_int {
+    set_errno(ENOSYS);
+    -1
+}
+
+/// Version of the functions of condition variables on x86-64. dlsym(3) of glibc before 2.36 returns
+/// those of version 2.2.5, which have another layout of `pthread_cond_t`.
+const COND_VERSION: Option<&CStr> =
+    if cfg!(target_arch = "x86_64") { Some(c"GLIBC_2.3.2") } else { None };
+
+/// Returns the next definition of a symbol behind this library, which is then in `cache`; or NULL.
+fn resolve(cache: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    let cached = cache.load(Ordering::Relaxed);
+    if !cached.is_null() {
+        return cached;
+    }
+    let mut found = null_mut();
+    if name.to_bytes().starts_with(b"pthread_cond_")
+        && let Some(version) = COND_VERSION
+    {
+        // SAFETY: both names are C strings, and RTLD_NEXT is a handle that every caller may use.
+        found = unsafe { libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), version.as_ptr()) };
+    }
+    if found.is_null() {
+        // SAFETY: the name is a C string, and RTLD_NEXT is a handle that every caller may use.
+        found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    }
+    cache.store(found, Ordering::Relaxed);
+    found
+}
+
+/// Returns the literal as a C string.
+const fn c_string(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => c"",
+    }
+}
+
+/// Defines for each function of the C library one of the same name that calls it. The expression is
+/// the result where the C library lacks the function.
+macro_rules! functions {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty = $missing:expr;)*) => {
+        /// Addresses of the functions that were found.
+        #[allow(non_upper_case_globals)]
+        mod found {
+            use super::{AtomicPtr, c_void, null_mut};
+            $(pub(super) static $name: AtomicPtr<c_void> = AtomicPtr::new(null_mut());)*
+        }
+
+        /// Finds all functions.
+        pub(crate) fn resolve_all() {
+            $(resolve(&found::$name, const { c_string(concat!(stringify!($name), "\0")) });)*
+        }
+
+        $(
+            /// Calls the function of this name of the C library.
+            ///
+            /// # Safety
+            /// The arguments are those that the manual page of the function demands.
+            pub(crate) unsafe fn $name($($argument: $type),*) -> $result {
+                type Function = unsafe extern "C-unwind" fn($($type),*) -> $result;
+                const NAME: &CStr = c_string(concat!(stringify!($name), "\0"));
+                let found = resolve(&found::$name, NAME);
+                if found.is_null() {
+                    return $missing;
+                }
+                // SAFETY: the symbol of this name in the C library is a function of this type, by
+                // its manual page.
+                let function = unsafe { transmute::<*mut c_void, Function>(found) };
+                // SAFETY: the caller passes the arguments that the manual page of the function
+                // demands.
+                unsafe { function($($argument),*) }
+            }
+        )*
+    };
+}
+
+type Time = *const timespec;
+type Mask = *const sigset_t;
+type Mutex = *mut pthread_mutex_t;
+type Cond = *mut pthread_cond_t;
+type RwLock = *mut pthread_rwlock_t;
+
+functions! {
+    fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int = fail();
+    fn gettimeofday(time: *mut timeval, zone: *mut c_void) -> c_int = fail();
+    fn time(result: *mut time_t) -> time_t = fail().into();
+    fn ftime(result: *mut timeb) -> c_int = fail();
+    fn timespec_get(time: *mut timespec, base: c_int) -> c_int = 0;
+
+    fn nanosleep(span: Time, left: *mut timespec) -> c_int = fail();
+    fn clock_nanosleep(
+        clock: clockid_t, flags: c_int, time: Time, left: *mut timespec
+    ) -> c_int = ENOSYS;
+    fn usleep(microseconds: c_uint) -> c_int = fail();
+    fn sleep(seconds: c_uint) -> c_uint = seconds;
+    fn thrd_sleep(span: Time, left: *mut timespec) -> c_int = -2;
+
+    fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = fail();
+    fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, size: size_t) -> c_int = fail();
+    fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: Time, mask: Mask) -> c_int = fail();
+    fn __ppoll_chk(
+        fds: *mut pollfd, count: nfds_t, timeout: Time, mask: Mask, size: size_t
+    ) -> c_int = fail();
+    fn select(
+        count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut
+        timeval
+    ) -> c_int = fail();
+    fn pselect(
+        count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: Time,
+        mask: Mask
+    ) -> c_int = fail();
+    fn epoll_create(size: c_int) -> c_int = fail();
+    fn epoll_create1(flags: c_int) -> c_int = fail();
+    fn epoll_ctl(
+        set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event
+    ) -> c_int = fail();
+    fn epoll_wait(
+        set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int
+    ) -> c_int = fail();
+    fn epoll_pwait(
+        set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int, mask: Mask
+    ) -> c_int = fail();
+    fn epoll_pwait2(
+        set: c_int, events: *mut epoll_event, room: c_int, timeout: Time, mask: Mask
+    ) -> c_int = fail();
+
+    fn pthread_cond_signal(cond: Cond) -> c_int = ENOSYS;
+    fn pthread_cond_broadcast(cond: Cond) -> c_int = ENOSYS;
+    fn pthread_cond_timedwait(cond: Cond, mutex: Mutex, time: Time) -> c_int = ENOSYS;
+    fn pthread_cond_clockwait(
+        cond: Cond, mutex: Mutex, clock: clockid_t, time: Time
+    ) -> c_int = ENOSYS;
+    fn cnd_signal(cond: Cond) -> c_int = THRD_ERROR;
+    fn cnd_broadcast(cond: Cond) -> c_int = THRD_ERROR;
+    fn cnd_timedwait(cond: Cond, mutex: Mutex, time: Time) -> c_int = THRD_ERROR;
+    fn mtx_timedlock(mutex: Mutex, time: Time) -> c_int = THRD_ERROR;
+    fn sem_timedwait(semaphore: *mut sem_t, time: Time) -> c_int = fail();
+    fn sem_clockwait(semaphore: *mut sem_t, clock: clockid_t, time: Time) -> c_int = fail();
+    fn pthread_mutex_timedlock(mutex: Mutex, time: Time) -> c_int = ENOSYS;
+    fn pthread_mutex_clocklock(mutex: Mutex, clock: clockid_t, time: Time) -> c_int = ENOSYS;
+    fn pthread_rwlock_timedrdlock(lock: RwLock, time: Time) -> c_int = ENOSYS;
+    fn pthread_rwlock_timedwrlock(lock: RwLock, time: Time) -> c_int = ENOSYS;
+    fn pthread_rwlock_clockrdlock(lock: RwLock, clock: clockid_t, time: Time) -> c_int = ENOSYS;
+    fn pthread_rwlock_clockwrlock(lock: RwLock, clock: clockid_t, time: Time) -> c_int = ENOSYS;
+    fn pthread_timedjoin_np(
+        thread: pthread_t, result: *mut *mut c_void, time: Time
+    ) -> c_int = ENOSYS;
+    fn pthread_clockjoin_np(
+        thread: pthread_t, result: *mut *mut c_void, clock: clockid_t, time: Time
+    ) -> c_int = ENOSYS;
+    fn mq_timedsend(
+        queue: mqd_t, message: *const c_char, size: size_t, priority: c_uint, time: Time
+    ) -> c_int = fail();
+    fn mq_timedreceive(
+        queue: mqd_t, message: *mut c_char, size: size_t, priority: *mut c_uint, time: Time
+    ) -> ssize_t = fail() as ssize_t;
+}

@@ -1,0 +1,177 @@
+//! State of the process: in virtual time, with the provider's table, or in real time.
+
+use core::cell::Cell;
+use core::ffi::c_int;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::ClockTable;
+use crate::real::{errno, set_errno};
+
+/// The provider's table, or NULL in real time.
+static TABLE: AtomicPtr<ClockTable> = AtomicPtr::new(null_mut());
+
+thread_local! {
+    /// True while a function of the provider runs in this thread. What it calls is real: it may
+    /// hold locks of the provider, and it waits for other processes in real time.
+    static INSIDE_PROVIDER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Puts the process into virtual time; returns false for NULL and for a table of another size.
+///
+/// # Safety
+/// `table` is NULL, or points to a `size` and, if that is the size of [`ClockTable`], to such a
+/// table, which stays valid for the life of the process.
+pub(crate) unsafe fn register(table: *const ClockTable) -> bool {
+    // SAFETY: the caller of this function passes NULL, which is tested first, or the address of a
+    // readable size.
+    if table.is_null() || unsafe { (*table).size } != size_of::<ClockTable>() {
+        return false;
+    }
+    TABLE.store(table.cast_mut(), Ordering::Release);
+    true
+}
+
+/// Puts a forked child into real time: the network knows its parent alone.
+pub(crate) unsafe extern "C" fn unregister_after_fork() {
+    TABLE.store(null_mut(), Ordering::Release);
+}
+
+/// Returns whether the provider has registered its table.
+pub(crate) fn is_registered() -> bool {
+    !TABLE.load(Ordering::Acquire).is_null()
+}
+
+/// Axis on which a program gives a time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Axis {
+    /// That of CLOCK_MONOTONIC.
+    Monotonic,
+    /// That of CLOCK_REALTIME.
+    Calendar,
+}
+
+impl Axis {
+    /// Returns the axis of a clock; `None` for clocks that stay real.
+    pub(crate) fn of_clock(clock: libc::clockid_t) -> Option<Axis> {
+        match clock {
+            libc::CLOCK_MONOTONIC
+            | libc::CLOCK_MONOTONIC_RAW
+            | libc::CLOCK_MONOTONIC_COARSE
+            | libc::CLOCK_BOOTTIME
+            | libc::CLOCK_BOOTTIME_ALARM => Some(Axis::Monotonic),
+            libc::CLOCK_REALTIME
+            | libc::CLOCK_REALTIME_COARSE
+            | libc::CLOCK_REALTIME_ALARM
+            | libc::CLOCK_TAI => Some(Axis::Calendar),
+            _ => None,
+        }
+    }
+}
+
+/// The provider's virtual clock, in a process that is in virtual time.
+#[derive(Clone, Copy)]
+pub(crate) struct VirtualClock(&'static ClockTable);
+
+impl VirtualClock {
+    /// Returns the clock, or `None` if the caller is to use the real functions.
+    pub(crate) fn get() -> Option<VirtualClock> {
+        let table = TABLE.load(Ordering::Acquire);
+        if table.is_null() || INSIDE_PROVIDER.get() {
+            return None;
+        }
+        // SAFETY: a registered table was checked for its size, and the provider keeps it unchanged
+        // for ever.
+        Some(VirtualClock(unsafe { &*table }))
+    }
+
+    /// Returns the virtual time in nanoseconds, or `None` if virtual time has ended.
+    pub(crate) fn now(self) -> Option<u64> {
+        match call_provider(|| (self.0.now)()) {
+            0 => {
+                self.end();
+                None
+            }
+            now => Some(now),
+        }
+    }
+
+    /// Returns the virtual time on an axis in nanoseconds, or `None` if virtual time has ended.
+    pub(crate) fn now_on(self, axis: Axis) -> Option<i64> {
+        let now = i64::try_from(self.now()?).unwrap_or(i64::MAX);
+        Some(match axis {
+            Axis::Monotonic => now,
+            Axis::Calendar => now.saturating_add(self.0.calendar),
+        })
+    }
+
+    /// Returns a time of `axis` on the axis of [`Self::now`]; one before its origin becomes 0.
+    pub(crate) fn instant(self, time: i64, axis: Axis) -> u64 {
+        let time = match axis {
+            Axis::Monotonic => time,
+            Axis::Calendar => time.saturating_sub(self.0.calendar),
+        };
+        u64::try_from(time).unwrap_or(0)
+    }
+
+    /// Returns the axis of an absolute time whose clock is unknown. Times of the calendar are later
+    /// than its beginning, but for some that have passed long ago; monotonic times are not, for
+    /// virtual time does not last for decades.
+    pub(crate) fn guess_axis(self, time: i64) -> Axis {
+        const YEAR: i64 = 365 * 86_400 * crate::time_value::NANOSECONDS;
+        let earliest = self.0.calendar.saturating_sub(YEAR);
+        if time >= earliest { Axis::Calendar } else { Axis::Monotonic }
+    }
+
+    /// Waits until the virtual time `until`; with `wakes`, at most until something arrives for the
+    /// process. Returns false if virtual time has ended.
+    pub(crate) fn wait(self, until: u64, wakes: bool) -> bool {
+        let waited = call_provider(|| (self.0.wait)(until, c_int::from(wakes))) == 0;
+        if !waited {
+            self.end();
+        }
+        waited
+    }
+
+    /// Waits until the virtual time `until`. If virtual time ends before, it returns the
+    /// nanoseconds that are left as an error.
+    pub(crate) fn sleep(self, until: u64) -> Result<(), u64> {
+        let mut left = 0;
+        while let Some(now) = self.now() {
+            left = until.saturating_sub(now);
+            if left == 0 {
+                return Ok(());
+            }
+            if !self.wait(until, false) {
+                break;
+            }
+        }
+        Err(left)
+    }
+
+    /// Returns whether a descriptor becomes readable by the provider's progress.
+    pub(crate) fn owns(self, fd: c_int) -> bool {
+        fd >= 0 && call_provider(|| (self.0.owns)(fd)) != 0
+    }
+
+    /// Puts the process into real time, unless the provider has registered another table since.
+    fn end(self) {
+        let table = core::ptr::from_ref(self.0).cast_mut();
+        let _ = TABLE.compare_exchange(table, null_mut(), Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// Calls a function of the provider. The functions of this library keep errno if they succeed.
+fn call_provider<T>(function: impl FnOnce() -> T) -> T {
+    let saved = errno();
+    INSIDE_PROVIDER.set(true);
+    let result = function();
+    INSIDE_PROVIDER.set(false);
+    set_errno(saved);
+    result
+}
+
+/// Returns whether a function of the provider runs in this thread.
+pub(crate) fn is_inside_provider() -> bool {
+    INSIDE_PROVIDER.get()
+}

@@ -1,0 +1,801 @@
+/* Calls the time functions under the preloaded time library, with a table that stands for the provider.
+ * The clock of the table advances 20 ns at each reading, and its wait sets the clock to the end of the wait.
+ * The argument names the test. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <mqueue.h>
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/select.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <threads.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                                        \
+	do {                                                                                    \
+		if (!(condition)) {                                                             \
+			fprintf(stderr, "line %d: %s; errno %d\n", __LINE__, #condition, errno); \
+			exit(1);                                                                \
+		}                                                                               \
+	} while (0)
+
+#define US 1000ull
+#define MS (1000 * US)
+#define SECOND (1000 * MS)
+#define YEAR (365 * 86400 * SECOND)
+/* No machine is up for that long, and no calendar shows the sum. */
+#define BEGIN (20 * YEAR)
+#define CALENDAR (31 * YEAR)
+
+struct clock_table {
+	size_t size;
+	uint64_t (*now)(void);
+	int (*wait)(uint64_t, int);
+	int (*owns)(int);
+	int64_t calendar;
+};
+
+static uint64_t virtual_time = BEGIN;
+static int ended;
+static int waits;
+static int owned = -1;
+/* When something arrives and makes the owned descriptor readable. */
+static uint64_t arrival = UINT64_MAX;
+/* Longest step of a wait. */
+static uint64_t step = UINT64_MAX;
+static void (*hook)(void);
+
+static uint64_t now(void)
+{
+	errno = EIO;
+	return ended ? 0 : __atomic_add_fetch(&virtual_time, 20, __ATOMIC_SEQ_CST);
+}
+
+static int wait_until(uint64_t until, int wakes)
+{
+	uint64_t begin = virtual_time;
+	uint64_t one = 1;
+
+	__atomic_add_fetch(&waits, 1, __ATOMIC_SEQ_CST);
+	if (hook)
+		hook();
+	errno = EIO;
+	if (ended)
+		return -1;
+	if (until > begin && until - begin > step)
+		until = begin + step;
+	if (arrival <= until && wakes) {
+		until = arrival;
+		arrival = UINT64_MAX;
+		CHECK(write(owned, &one, sizeof one) == sizeof one);
+	}
+	if (until > begin)
+		virtual_time = until;
+	return 0;
+}
+
+static int owns(int fd)
+{
+	errno = EIO;
+	return fd == owned;
+}
+
+static struct clock_table table = { sizeof table, now, wait_until, owns, CALENDAR };
+
+static int (*registration(void))(const struct clock_table *)
+{
+	int (*function)(const struct clock_table *);
+
+	*(void **)&function = dlsym(RTLD_DEFAULT, "squall_time_register");
+	CHECK(function);
+	return function;
+}
+
+static void enter_virtual_time(void)
+{
+	CHECK(registration()(&table) == 0);
+}
+
+static uint64_t from_timespec(struct timespec time)
+{
+	CHECK(time.tv_nsec >= 0 && time.tv_nsec < (long)SECOND);
+	return (uint64_t)time.tv_sec * SECOND + (uint64_t)time.tv_nsec;
+}
+
+static struct timespec to_timespec(uint64_t time)
+{
+	return (struct timespec){ .tv_sec = (time_t)(time / SECOND), .tv_nsec = (long)(time % SECOND) };
+}
+
+static uint64_t read_clock(clockid_t clock)
+{
+	struct timespec time;
+
+	CHECK(clock_gettime(clock, &time) == 0);
+	return from_timespec(time);
+}
+
+/* Reads a clock of the system behind the library's back. */
+static uint64_t read_real(clockid_t clock)
+{
+	struct timespec time;
+
+	CHECK(syscall(SYS_clock_gettime, clock, &time) == 0);
+	return from_timespec(time);
+}
+
+static int is_real(clockid_t clock)
+{
+	uint64_t before = read_real(clock);
+	uint64_t time = read_clock(clock);
+
+	return before <= time && time <= read_real(clock);
+}
+
+/* Virtual time since the last call, in whole milliseconds, and the number of waits. */
+static uint64_t last = BEGIN;
+static int last_waits;
+
+static void begin(void)
+{
+	last = virtual_time;
+	last_waits = waits;
+}
+
+static uint64_t elapsed_ms(void)
+{
+	return (virtual_time - last) / MS;
+}
+
+static int waited(void)
+{
+	return waits - last_waits;
+}
+
+static void test_registration(void)
+{
+	struct clock_table other = table;
+
+	CHECK(registration()(NULL) == -1);
+	other.size -= 8;
+	CHECK(registration()(&other) == -1);
+	CHECK(is_real(CLOCK_MONOTONIC));
+	enter_virtual_time();
+	CHECK(read_clock(CLOCK_MONOTONIC) >= BEGIN);
+}
+
+static void test_clocks(void)
+{
+	static const clockid_t monotonic[] = { CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW, CLOCK_MONOTONIC_COARSE, CLOCK_BOOTTIME };
+	static const clockid_t calendar[] = { CLOCK_REALTIME, CLOCK_REALTIME_COARSE, CLOCK_TAI };
+	struct timespec resolution;
+	struct timespec spec;
+	struct timezone zone;
+	struct timeval val;
+	struct {
+		time_t time;
+		unsigned short milliseconds;
+		short zone, flag;
+	} timeb;
+	int (*ftime_function)(void *);
+	time_t seconds;
+	size_t i;
+
+	enter_virtual_time();
+	virtual_time = BEGIN + 7 * SECOND + 123456789;
+	errno = ENOENT;
+	for (i = 0; i < sizeof monotonic / sizeof *monotonic; i++)
+		CHECK(read_clock(monotonic[i]) == virtual_time);
+	for (i = 0; i < sizeof calendar / sizeof *calendar; i++)
+		CHECK(read_clock(calendar[i]) == virtual_time + CALENDAR);
+	CHECK(errno == ENOENT);
+	CHECK(read_clock(CLOCK_PROCESS_CPUTIME_ID) < 1000 * SECOND);
+	CHECK(read_clock(CLOCK_THREAD_CPUTIME_ID) < 1000 * SECOND);
+	CHECK(clock_gettime(12345, &spec) == -1 && errno == EINVAL);
+	CHECK(clock_getres(CLOCK_MONOTONIC, &resolution) == 0 && from_timespec(resolution) == 1);
+
+	CHECK(gettimeofday(&val, NULL) == 0);
+	CHECK((uint64_t)val.tv_sec == (virtual_time + CALENDAR) / SECOND && val.tv_usec == 123456);
+	memset(&zone, 0x55, sizeof zone);
+	CHECK(gettimeofday(&val, &zone) == 0 && zone.tz_dsttime == 0);
+	CHECK((uint64_t)val.tv_sec == (virtual_time + CALENDAR) / SECOND && val.tv_usec == 123456);
+	CHECK((uint64_t)time(&seconds) == (virtual_time + CALENDAR) / SECOND);
+	CHECK(time(NULL) == seconds);
+	CHECK(timespec_get(&spec, TIME_UTC) == TIME_UTC);
+	CHECK(from_timespec(spec) == virtual_time + CALENDAR);
+	CHECK(timespec_get(&spec, 77) == 0);
+	*(void **)&ftime_function = dlsym(RTLD_DEFAULT, "ftime");
+	if (ftime_function(&timeb) == 0) {
+		CHECK((uint64_t)timeb.time == (virtual_time + CALENDAR) / SECOND);
+		CHECK(timeb.milliseconds == 123);
+	}
+}
+
+static void read_clock_in_provider(void)
+{
+	CHECK(is_real(CLOCK_MONOTONIC) && is_real(CLOCK_REALTIME));
+	/* A real sleep, without the provider's wait. */
+	CHECK(usleep(1) == 0);
+	CHECK(waited() == 1);
+}
+
+static void test_sleeps(void)
+{
+	struct timespec span = { 2, 500000000 };
+	struct timespec invalid = { 0, 1000000000 };
+	struct timespec until;
+
+	enter_virtual_time();
+	begin();
+	CHECK(nanosleep(&span, NULL) == 0 && elapsed_ms() == 2500 && waited() == 1);
+	begin();
+	CHECK(usleep(3000) == 0 && elapsed_ms() == 3);
+	begin();
+	CHECK(sleep(100) == 0 && elapsed_ms() == 100000);
+	begin();
+	CHECK(thrd_sleep(&span, NULL) == 0 && elapsed_ms() == 2500);
+	begin();
+	CHECK(clock_nanosleep(CLOCK_REALTIME, 0, &span, NULL) == 0 && elapsed_ms() == 2500);
+	begin();
+	until = to_timespec(virtual_time + 40 * MS);
+	CHECK(clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == 0 && elapsed_ms() == 40);
+	CHECK(clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == 0 && elapsed_ms() == 40);
+	begin();
+	until = to_timespec(virtual_time + CALENDAR + 40 * MS);
+	CHECK(clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &until, NULL) == 0 && elapsed_ms() == 40);
+	begin();
+	CHECK(nanosleep(&invalid, NULL) == -1 && errno == EINVAL);
+	CHECK(clock_nanosleep(CLOCK_MONOTONIC, 0, &invalid, NULL) == EINVAL);
+	CHECK(clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &invalid, NULL) == EINVAL);
+	CHECK(clock_nanosleep(CLOCK_THREAD_CPUTIME_ID, 0, &span, NULL) == EINVAL);
+	CHECK(waited() == 0);
+
+	/* The provider may return early. */
+	step = 200 * US;
+	begin();
+	CHECK(usleep(1000) == 0 && elapsed_ms() == 1 && waited() >= 5);
+	step = UINT64_MAX;
+	hook = read_clock_in_provider;
+	begin();
+	CHECK(usleep(1000) == 0 && elapsed_ms() == 1);
+}
+
+static void drain(void)
+{
+	uint64_t count;
+
+	CHECK(read(owned, &count, sizeof count) == sizeof count);
+}
+
+static int pipe_ends[2];
+
+static void make_descriptors(void)
+{
+	owned = eventfd(0, EFD_NONBLOCK);
+	CHECK(owned >= 0 && pipe(pipe_ends) == 0);
+}
+
+extern int __poll_chk(struct pollfd *, nfds_t, int, size_t);
+extern int __ppoll_chk(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *, size_t);
+
+static void test_poll(void)
+{
+	struct pollfd fds[2] = { { .fd = -1 }, { .fd = -5 } };
+	struct timespec span = { 0, 20000000 };
+	struct timespec invalid = { -1, 0 };
+	sigset_t mask;
+
+	make_descriptors();
+	enter_virtual_time();
+	sigemptyset(&mask);
+
+	/* Without descriptors it is a sleep. */
+	begin();
+	CHECK(poll(NULL, 0, 50) == 0 && elapsed_ms() == 50);
+	begin();
+	CHECK(poll(fds, 2, 50) == 0 && elapsed_ms() == 50);
+	begin();
+	CHECK(ppoll(NULL, 0, &span, &mask) == 0 && elapsed_ms() == 20);
+
+	/* With the provider's descriptor. */
+	fds[0] = (struct pollfd){ .fd = pipe_ends[0], .events = POLLIN };
+	fds[1] = (struct pollfd){ .fd = owned, .events = POLLIN };
+	begin();
+	CHECK(poll(fds, 2, 0) == 0 && waited() == 0);
+	CHECK(poll(fds, 2, 100) == 0 && elapsed_ms() == 100 && waited() >= 100);
+	begin();
+	arrival = virtual_time + 30 * MS + 500 * US;
+	CHECK(poll(fds, 2, 100) == 1 && elapsed_ms() == 30);
+	CHECK(fds[0].revents == 0 && fds[1].revents == POLLIN);
+	begin();
+	CHECK(poll(fds, 2, 100) == 1 && waited() == 0);
+	drain();
+	begin();
+	arrival = virtual_time + 5 * MS;
+	CHECK(poll(fds, 2, -1) == 1 && elapsed_ms() == 5);
+	drain();
+	begin();
+	arrival = virtual_time + 5 * MS;
+	CHECK(ppoll(fds, 2, NULL, &mask) == 1 && elapsed_ms() == 5);
+	drain();
+	begin();
+	CHECK(ppoll(fds, 2, &span, NULL) == 0 && elapsed_ms() == 20);
+	begin();
+	CHECK(__poll_chk(fds, 2, 10, sizeof fds) == 0 && elapsed_ms() == 10);
+	begin();
+	CHECK(__ppoll_chk(fds, 2, &span, NULL, sizeof fds) == 0 && elapsed_ms() == 20);
+	CHECK(ppoll(fds, 2, &invalid, NULL) == -1 && errno == EINVAL);
+
+	/* Without it, the wait is real. */
+	begin();
+	CHECK(poll(fds, 1, 3) == 0 && waited() == 0 && elapsed_ms() == 0);
+	CHECK(ppoll(fds, 1, &span, NULL) == 0 && waited() == 0 && elapsed_ms() == 0);
+
+	/* Something outside of the network is ready while the provider waits. */
+	CHECK(write(pipe_ends[1], "", 1) == 1);
+	begin();
+	CHECK(poll(fds, 2, 100) == 1 && waited() == 0 && fds[0].revents == POLLIN);
+	CHECK(poll(fds, 1, -1) == 1);
+}
+
+static void test_select(void)
+{
+	struct timeval timeout = { 0, 50000 };
+	struct timespec span = { 0, 20000000 };
+	int count = (owned > pipe_ends[0] ? owned : pipe_ends[0]) + 1;
+	fd_set read_set, write_set;
+
+	make_descriptors();
+	count = 1 + (owned > pipe_ends[1] ? owned : pipe_ends[1]);
+	enter_virtual_time();
+
+	begin();
+	CHECK(select(0, NULL, NULL, NULL, &timeout) == 0 && elapsed_ms() == 50);
+	CHECK(timeout.tv_sec == 0 && timeout.tv_usec == 0);
+	begin();
+	CHECK(pselect(0, NULL, NULL, NULL, &span, NULL) == 0 && elapsed_ms() == 20);
+
+	FD_ZERO(&read_set);
+	FD_SET(owned, &read_set);
+	FD_SET(pipe_ends[0], &read_set);
+	timeout = (struct timeval){ 0, 100000 };
+	begin();
+	arrival = virtual_time + 30 * MS;
+	CHECK(select(count, &read_set, NULL, NULL, &timeout) == 1 && elapsed_ms() == 30);
+	CHECK(FD_ISSET(owned, &read_set) && !FD_ISSET(pipe_ends[0], &read_set));
+	CHECK(timeout.tv_usec > 69000 && timeout.tv_usec <= 70000);
+	drain();
+
+	FD_SET(pipe_ends[0], &read_set);
+	timeout = (struct timeval){ 0, 100000 };
+	begin();
+	CHECK(select(count, &read_set, NULL, NULL, &timeout) == 0 && elapsed_ms() == 100);
+	CHECK(!FD_ISSET(owned, &read_set) && timeout.tv_usec == 0);
+	FD_SET(owned, &read_set);
+	begin();
+	CHECK(pselect(count, &read_set, NULL, NULL, &span, NULL) == 0 && elapsed_ms() == 20);
+	FD_SET(owned, &read_set);
+	begin();
+	arrival = virtual_time + 7 * MS;
+	CHECK(pselect(count, &read_set, NULL, NULL, NULL, NULL) == 1 && elapsed_ms() == 7);
+	CHECK(FD_ISSET(owned, &read_set));
+	drain();
+
+	/* The wait for other descriptors is real. */
+	FD_ZERO(&read_set);
+	FD_SET(pipe_ends[0], &read_set);
+	timeout = (struct timeval){ 0, 3000 };
+	begin();
+	CHECK(select(count, &read_set, NULL, NULL, &timeout) == 0 && waited() == 0 && elapsed_ms() == 0);
+	FD_SET(pipe_ends[0], &read_set);
+	CHECK(write(pipe_ends[1], "", 1) == 1);
+	FD_ZERO(&write_set);
+	FD_SET(pipe_ends[1], &write_set);
+	CHECK(select(count, &read_set, &write_set, NULL, NULL) == 2);
+	CHECK(FD_ISSET(pipe_ends[0], &read_set) && FD_ISSET(pipe_ends[1], &write_set));
+	timeout = (struct timeval){ -1, 0 };
+	CHECK(select(0, NULL, NULL, NULL, &timeout) == -1 && errno == EINVAL);
+}
+
+static int epoll_with(int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
+	int set = epoll_create1(0);
+
+	CHECK(set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+	return set;
+}
+
+static void test_epoll(void)
+{
+	struct timespec span = { 0, 20000000 };
+	struct epoll_event event;
+	struct pollfd nested;
+	int early, set, again;
+
+	make_descriptors();
+	early = epoll_with(owned);
+	enter_virtual_time();
+	set = epoll_with(owned);
+	begin();
+	CHECK(epoll_wait(set, &event, 1, 0) == 0 && waited() == 0);
+	CHECK(epoll_wait(set, &event, 1, 10) == 0 && elapsed_ms() == 10);
+	begin();
+	CHECK(epoll_wait(early, &event, 1, 10) == 0 && elapsed_ms() == 10);
+	begin();
+	CHECK(epoll_pwait(set, &event, 1, 10, NULL) == 0 && elapsed_ms() == 10);
+	begin();
+	if (epoll_pwait2(set, &event, 1, &span, NULL) == 0)
+		CHECK(elapsed_ms() == 20);
+	else
+		CHECK(errno == ENOSYS);
+	begin();
+	arrival = virtual_time + 3 * MS;
+	CHECK(epoll_wait(set, &event, 1, -1) == 1 && elapsed_ms() == 3 && event.data.fd == owned);
+	drain();
+	nested = (struct pollfd){ .fd = set, .events = POLLIN };
+	begin();
+	arrival = virtual_time + 3 * MS;
+	CHECK(poll(&nested, 1, -1) == 1 && elapsed_ms() == 3);
+	drain();
+
+	/* Without the provider's descriptor, the wait is real. */
+	CHECK(epoll_ctl(set, EPOLL_CTL_DEL, owned, NULL) == 0);
+	begin();
+	CHECK(epoll_wait(set, &event, 1, 3) == 0 && waited() == 0 && elapsed_ms() == 0);
+	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, owned, &event) == 0);
+	close(set);
+	again = epoll_with(pipe_ends[0]);
+	CHECK(again == set);
+	CHECK(epoll_wait(again, &event, 1, 3) == 0 && waited() == 0 && elapsed_ms() == 0);
+}
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t monotonic_cond;
+static cnd_t c11_cond;
+static mtx_t c11_mutex;
+static int done;
+
+static void check_mutex_is_free(void)
+{
+	CHECK(pthread_mutex_trylock(&mutex) == 0);
+	CHECK(pthread_mutex_unlock(&mutex) == 0);
+}
+
+static void set_done(void)
+{
+	CHECK(pthread_mutex_lock(&mutex) == 0);
+	done = 1;
+	CHECK(pthread_mutex_unlock(&mutex) == 0);
+	CHECK(pthread_cond_signal(&cond) == 0);
+}
+
+static void broadcast_c11(void)
+{
+	CHECK(cnd_broadcast(&c11_cond) == thrd_success);
+}
+
+static void *signal_later(void *argument)
+{
+	(void)argument;
+	/* Past the waiter's first slice, or not: both must work. */
+	CHECK(syscall(SYS_nanosleep, &(struct timespec){ 0, 5000000 }, NULL) == 0);
+	set_done();
+	return NULL;
+}
+
+static void test_conditions(void)
+{
+	pthread_condattr_t attributes;
+	struct timespec until;
+	pthread_t thread;
+	uint64_t deadline;
+
+	CHECK(pthread_condattr_init(&attributes) == 0);
+	CHECK(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);
+	CHECK(pthread_cond_init(&monotonic_cond, &attributes) == 0);
+	CHECK(cnd_init(&c11_cond) == thrd_success && mtx_init(&c11_mutex, mtx_timed) == thrd_success);
+	enter_virtual_time();
+	CHECK(pthread_mutex_lock(&mutex) == 0);
+
+	hook = check_mutex_is_free;
+	begin();
+	until = to_timespec(virtual_time + CALENDAR + 5 * MS);
+	CHECK(pthread_cond_timedwait(&cond, &mutex, &until) == ETIMEDOUT && elapsed_ms() == 5);
+	CHECK(waited() >= 5 && pthread_mutex_trylock(&mutex) == EBUSY);
+	begin();
+	CHECK(pthread_cond_timedwait(&cond, &mutex, &until) == ETIMEDOUT && waited() == 0);
+	until = (struct timespec){ 0, 0 };
+	CHECK(pthread_cond_timedwait(&cond, &mutex, &until) == ETIMEDOUT && waited() == 0);
+	CHECK(pthread_cond_timedwait(&monotonic_cond, &mutex, &until) == ETIMEDOUT && waited() == 0);
+	begin();
+	until = to_timespec(virtual_time + 5 * MS);
+	CHECK(pthread_cond_timedwait(&monotonic_cond, &mutex, &until) == ETIMEDOUT && elapsed_ms() == 5);
+	begin();
+	until = to_timespec(virtual_time + 5 * MS);
+	CHECK(pthread_cond_clockwait(&cond, &mutex, CLOCK_MONOTONIC, &until) == ETIMEDOUT && elapsed_ms() == 5);
+	begin();
+	until = to_timespec(virtual_time + CALENDAR + 5 * MS);
+	CHECK(pthread_cond_clockwait(&cond, &mutex, CLOCK_REALTIME, &until) == ETIMEDOUT && elapsed_ms() == 5);
+	until.tv_nsec = (long)SECOND;
+	CHECK(pthread_cond_timedwait(&cond, &mutex, &until) == EINVAL);
+
+	/* A signal between two slices is not lost. */
+	hook = set_done;
+	begin();
+	deadline = virtual_time + 1000 * SECOND;
+	until = to_timespec(deadline + CALENDAR);
+	CHECK(pthread_cond_timedwait(&cond, &mutex, &until) == 0 && done && waited() == 1);
+
+	/* Nor is one of another thread, at any time. */
+	hook = NULL;
+	done = 0;
+	CHECK(pthread_create(&thread, NULL, signal_later, NULL) == 0);
+	while (!done)
+		CHECK(pthread_cond_timedwait(&cond, &mutex, &until) == 0);
+	CHECK(virtual_time < deadline);
+	CHECK(pthread_join(thread, NULL) == 0);
+
+	/* A signal of another process is not counted: the wait ends without it. */
+	begin();
+	CHECK(pthread_cond_timedwait(&cond, &mutex, &until) == 0 && waited() == 100);
+	CHECK(virtual_time < deadline);
+	CHECK(pthread_mutex_unlock(&mutex) == 0);
+
+	CHECK(mtx_lock(&c11_mutex) == thrd_success);
+	begin();
+	until = to_timespec(virtual_time + CALENDAR + 5 * MS);
+	CHECK(cnd_timedwait(&c11_cond, &c11_mutex, &until) == thrd_timedout && elapsed_ms() == 5);
+	hook = broadcast_c11;
+	until = to_timespec(virtual_time + CALENDAR + 1000 * SECOND);
+	CHECK(cnd_timedwait(&c11_cond, &c11_mutex, &until) == thrd_success);
+	CHECK(cnd_signal(&c11_cond) == thrd_success);
+}
+
+static sem_t semaphore;
+
+static void post(void)
+{
+	CHECK(sem_post(&semaphore) == 0);
+}
+
+static void *read_pipe(void *argument)
+{
+	char byte;
+
+	(void)argument;
+	CHECK(read(pipe_ends[0], &byte, 1) == 1);
+	return NULL;
+}
+
+static void test_locks(void)
+{
+	pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
+	struct mq_attr attributes = { .mq_maxmsg = 1, .mq_msgsize = 8 };
+	struct timespec monotonic, calendar;
+	pthread_t thread;
+	char name[40];
+	char bytes[8];
+	mqd_t queue;
+	mtx_t c11;
+
+	make_descriptors();
+	CHECK(sem_init(&semaphore, 0, 1) == 0 && mtx_init(&c11, mtx_timed) == thrd_success);
+	enter_virtual_time();
+
+#define UNTIL                                                                                   \
+	(begin(), monotonic = to_timespec(virtual_time + 3 * MS),                                \
+	 calendar = to_timespec(virtual_time + CALENDAR + 3 * MS))
+	UNTIL;
+	CHECK(sem_timedwait(&semaphore, &calendar) == 0 && waited() == 0);
+	CHECK(sem_timedwait(&semaphore, &calendar) == -1 && errno == ETIMEDOUT && elapsed_ms() == 3);
+	UNTIL;
+	CHECK(sem_clockwait(&semaphore, CLOCK_MONOTONIC, &monotonic) == -1 && errno == ETIMEDOUT);
+	CHECK(elapsed_ms() == 3 && waited() >= 3);
+	CHECK(sem_clockwait(&semaphore, CLOCK_TAI, &monotonic) == -1 && errno == EINVAL);
+	UNTIL;
+	hook = post;
+	CHECK(sem_timedwait(&semaphore, &calendar) == 0 && waited() == 1);
+	hook = NULL;
+
+	CHECK(pthread_mutex_timedlock(&mutex, &calendar) == 0);
+	UNTIL;
+	CHECK(pthread_mutex_timedlock(&mutex, &calendar) == ETIMEDOUT && elapsed_ms() == 3);
+	UNTIL;
+	CHECK(pthread_mutex_clocklock(&mutex, CLOCK_MONOTONIC, &monotonic) == ETIMEDOUT && elapsed_ms() == 3);
+	CHECK(mtx_timedlock(&c11, &calendar) == thrd_success);
+	UNTIL;
+	CHECK(mtx_timedlock(&c11, &calendar) == thrd_timedout && elapsed_ms() == 3);
+
+	CHECK(pthread_rwlock_timedrdlock(&lock, &calendar) == 0);
+	UNTIL;
+	CHECK(pthread_rwlock_timedwrlock(&lock, &calendar) == ETIMEDOUT && elapsed_ms() == 3);
+	UNTIL;
+	CHECK(pthread_rwlock_clockwrlock(&lock, CLOCK_MONOTONIC, &monotonic) == ETIMEDOUT && elapsed_ms() == 3);
+	CHECK(pthread_rwlock_clockrdlock(&lock, CLOCK_MONOTONIC, &monotonic) == 0);
+
+	CHECK(pthread_create(&thread, NULL, read_pipe, NULL) == 0);
+	UNTIL;
+	CHECK(pthread_timedjoin_np(thread, NULL, &calendar) == ETIMEDOUT && elapsed_ms() == 3);
+	UNTIL;
+	CHECK(pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &monotonic) == ETIMEDOUT && elapsed_ms() == 3);
+	CHECK(write(pipe_ends[1], "", 1) == 1);
+	calendar = to_timespec(virtual_time + CALENDAR + 1000 * SECOND);
+	CHECK(pthread_timedjoin_np(thread, NULL, &calendar) == 0);
+
+	snprintf(name, sizeof name, "/squall-time-%d", (int)getpid());
+	queue = mq_open(name, O_CREAT | O_EXCL | O_RDWR, 0600, &attributes);
+	/* The kernel may lack message queues. */
+	if (queue != (mqd_t)-1) {
+		mq_unlink(name);
+		UNTIL;
+		CHECK(mq_timedreceive(queue, bytes, sizeof bytes, NULL, &calendar) == -1);
+		CHECK(errno == ETIMEDOUT && elapsed_ms() == 3);
+		UNTIL;
+		CHECK(mq_timedsend(queue, "a", 1, 0, &calendar) == 0 && waited() == 0);
+		CHECK(mq_timedsend(queue, "b", 1, 0, &calendar) == -1 && errno == ETIMEDOUT && elapsed_ms() == 3);
+		CHECK(mq_timedreceive(queue, bytes, sizeof bytes, NULL, &calendar) == 1);
+	}
+}
+
+static void end_virtual_time(void)
+{
+	ended = 1;
+}
+
+/* Virtual time ends during a wait: the rest of it is real. */
+static void test_end(void)
+{
+	struct timespec until;
+	struct pollfd fd;
+	uint64_t before;
+
+	make_descriptors();
+#define ENTER                                                                                   \
+	(ended = 0, hook = end_virtual_time, enter_virtual_time(), before = read_real(CLOCK_MONOTONIC))
+#define ENDED(ms) (is_real(CLOCK_MONOTONIC) && read_real(CLOCK_MONOTONIC) - before >= (ms) * MS)
+	ENTER;
+	CHECK(usleep(2000) == 0 && ENDED(2));
+	ENTER;
+	fd = (struct pollfd){ .fd = owned, .events = POLLIN };
+	CHECK(poll(&fd, 1, 2) == 0 && ENDED(2));
+	ENTER;
+	CHECK(poll(NULL, 0, 2) == 0 && ENDED(2));
+	ENTER;
+	CHECK(pthread_mutex_lock(&mutex) == 0);
+	until = to_timespec(virtual_time + CALENDAR + 3 * MS);
+	CHECK(pthread_cond_timedwait(&cond, &mutex, &until) == ETIMEDOUT && ENDED(3));
+	ENTER;
+	ended = 1;
+	CHECK(is_real(CLOCK_REALTIME));
+	/* The end is final, until the provider registers again. */
+	ended = 0;
+	CHECK(is_real(CLOCK_REALTIME));
+	enter_virtual_time();
+	CHECK(read_clock(CLOCK_MONOTONIC) >= BEGIN);
+}
+
+static void test_fork(void)
+{
+	int status;
+	pid_t child;
+
+	enter_virtual_time();
+	begin();
+	child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		CHECK(is_real(CLOCK_MONOTONIC) && is_real(CLOCK_REALTIME));
+		CHECK(usleep(1000) == 0 && waited() == 0);
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	CHECK(read_clock(CLOCK_MONOTONIC) >= BEGIN);
+}
+
+static void *sleep_for_ever(void *argument)
+{
+	(void)argument;
+	poll(NULL, 0, -1);
+	return NULL;
+}
+
+static void *sleep_for_long(void *argument)
+{
+	(void)argument;
+	sleep(1000000);
+	return NULL;
+}
+
+/* Without a table, all functions are the real ones. */
+static void test_real(void)
+{
+	static const clockid_t clocks[] = { CLOCK_MONOTONIC, CLOCK_MONOTONIC_RAW, CLOCK_BOOTTIME, CLOCK_REALTIME,
+					    CLOCK_TAI, CLOCK_PROCESS_CPUTIME_ID };
+	struct timespec span = { 0, 1000000 };
+	struct timeval timeout = { 0, 1000 };
+	struct epoll_event event;
+	struct timespec until;
+	struct pollfd fd;
+	struct timeval val;
+	uint64_t before;
+	pthread_t thread;
+	void *result;
+	size_t i;
+	int set;
+
+	make_descriptors();
+	for (i = 0; i < sizeof clocks / sizeof *clocks; i++)
+		CHECK(is_real(clocks[i]));
+	before = read_real(CLOCK_REALTIME);
+	CHECK(gettimeofday(&val, NULL) == 0);
+	CHECK((uint64_t)val.tv_sec >= before / SECOND && (uint64_t)val.tv_sec <= before / SECOND + 1000);
+	CHECK((uint64_t)time(NULL) + 1 >= before / SECOND);
+	CHECK(timespec_get(&until, TIME_UTC) == TIME_UTC && from_timespec(until) >= before);
+
+	before = read_real(CLOCK_MONOTONIC);
+	CHECK(nanosleep(&span, NULL) == 0 && usleep(1000) == 0);
+	CHECK(clock_nanosleep(CLOCK_MONOTONIC, 0, &span, NULL) == 0);
+	CHECK(poll(NULL, 0, 1) == 0 && select(0, NULL, NULL, NULL, &timeout) == 0);
+	set = epoll_with(owned);
+	CHECK(epoll_wait(set, &event, 1, 1) == 0);
+	fd = (struct pollfd){ .fd = owned, .events = POLLIN };
+	CHECK(ppoll(&fd, 1, &span, NULL) == 0);
+	CHECK(pselect(0, NULL, NULL, NULL, &span, NULL) == 0);
+	until = to_timespec(read_real(CLOCK_REALTIME) + 2 * MS);
+	CHECK(pthread_mutex_lock(&mutex) == 0);
+	CHECK(pthread_cond_timedwait(&cond, &mutex, &until) == ETIMEDOUT);
+	CHECK(pthread_mutex_timedlock(&mutex, &until) == ETIMEDOUT);
+	CHECK(sem_init(&semaphore, 0, 0) == 0);
+	CHECK(sem_timedwait(&semaphore, &until) == -1 && errno == ETIMEDOUT);
+	CHECK(read_real(CLOCK_MONOTONIC) - before >= 10 * MS);
+	CHECK(waits == 0);
+
+	/* A thread that is cancelled unwinds through the library. */
+	CHECK(pthread_create(&thread, NULL, sleep_for_ever, NULL) == 0);
+	CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0);
+	CHECK(result == PTHREAD_CANCELED);
+	CHECK(pthread_create(&thread, NULL, sleep_for_long, NULL) == 0);
+	usleep(2000);
+	CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0);
+	CHECK(result == PTHREAD_CANCELED);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} tests[] = {
+		{ "registration", test_registration }, { "clocks", test_clocks },
+		{ "sleeps", test_sleeps },	       { "poll", test_poll },
+		{ "select", test_select },	       { "epoll", test_epoll },
+		{ "conditions", test_conditions },     { "locks", test_locks },
+		{ "end", test_end },		       { "fork", test_fork },
+		{ "real", test_real },
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof tests / sizeof *tests; i++) {
+		if (argc == 2 && strcmp(argv[1], tests[i].name) == 0) {
+			tests[i].run();
+			return 0;
+		}
+	}
+	fprintf(stderr, "no test of this name\n");
+	return 2;
+}
