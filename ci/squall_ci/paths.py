@@ -9,7 +9,7 @@ from typing import NoReturn
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 # Everything that is fetched, built or written lives under target/.
 TARGET = ROOT / "target"
-# The directory to give as FI_PROVIDER_PATH: it holds libsquall-fi.so and nothing else.
+# The directory to give as FI_PROVIDER_PATH: it holds libsquall-fi.so and the time library, and nothing else.
 BUILT_PROVIDER = TARGET / "provider"
 # The directory with the copy of the provider that registers as tcp (docs/consumers.md).
 BUILT_TCP_PROVIDER = TARGET / "provider-as-tcp"

@@ -71,7 +71,9 @@ EVERYDAY = Group(
     "commands",
     (
         Command("setup", "2 min, then nothing", "install what is missing on Debian 12"),
-        Command("build", "1 min", "the provider into `target/provider`, and checks of it", passes_on=True),
+        Command(
+            "build", "1 min", "the provider and the time library into `target/provider`, and checks of them", passes_on=True
+        ),
         Command("test", "27 min, `--fast` less", "everything quick; `--fast`: without jobs"),
         Command("python", "10 s", "lints, types and unit tests of the Python code"),
         Command("package", "8 min", "packages into `dist`: wheel, deb, rpm, archives, recipes, SBOM"),

@@ -297,7 +297,8 @@ def check_deb_in(tally: Tally, root: Root, debian: Debian) -> None:
 def check_rpm(tally: Tally) -> None:
     """Lists the .rpm, installs it into a root of its own, tries the files, and removes it."""
     package = file("rpm")
-    wanted = ["/usr/lib64/libfabric/libsquall-fi.so", "/usr/bin/squall", CONFIGURATION, "/usr/share/man/man7/fi_squall.7"]
+    libraries = [f"/usr/lib64/libfabric/{name}" for name in ("libsquall-fi.so", "libsquall_time.so")]
+    wanted = [*libraries, "/usr/bin/squall", CONFIGURATION, "/usr/share/man/man7/fi_squall.7"]
     listed = run(["rpm", "-qlp", package])
     expect(tally, "rpm: rpm -qlp", listed, [rf"(?m)^{re.escape(name)}$" for name in wanted])
     expect(tally, "rpm: rpm -K", run(["rpm", "-K", package]), [": digests OK"])

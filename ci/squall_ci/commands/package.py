@@ -122,9 +122,13 @@ def build_binaries() -> None:
     checked(*maturin, "--compatibility", linux, "--out", BARE_WHEEL, env=env, cwd=ROOT / "python")
     zigbuild = ("cargo", "zigbuild", "--quiet", "--release", "--locked", "--target", f"{TRIPLE}.{packages.GLIBC}")
     checked(*zigbuild, "-p", "squall-fi", "--no-default-features", env=env)
-    split(RELEASE / "libsquall_fi.so", PREFIX / "lib" / "squall" / "libsquall-fi.so")
+    checked(*zigbuild, "-p", "squall-time", env=env)
+    libraries = PREFIX / "lib" / "squall"
+    split(RELEASE / "libsquall_fi.so", libraries / "libsquall-fi.so")
+    split(RELEASE / build.TIME_LIBRARY, libraries / build.TIME_LIBRARY)
     split(RELEASE / "squall", PREFIX / "bin" / "squall")
-    found = [*build.problems(PREFIX / "lib" / "squall" / "libsquall-fi.so"), *packages.problems(PREFIX)]
+    found = build.problems(libraries / "libsquall-fi.so") + build.time_problems(libraries / build.TIME_LIBRARY)
+    found += packages.problems(PREFIX)
     if found:
         die("; ".join(found), 1)
     lay_out_documents()

@@ -36,6 +36,7 @@ class Squall(Package):
         build = ("build", "--release", "--locked")
         features = () if "+research" in spec else ("--no-default-features",)
         cargo(*build, *features, "-p", "squall-fi")
+        cargo(*build, "-p", "squall-time")
         cargo(*build, "-p", "squall-tools", "--bin", "squall")
         release = join_path("target", "release")
         mkdirp(prefix.bin, prefix.lib.squall, prefix.share.man.man1)
@@ -44,6 +45,7 @@ class Squall(Package):
             join_path(release, "libsquall_fi.so"),
             join_path(prefix.lib.squall, "libsquall-fi.so"),
         )
+        install(join_path(release, "libsquall_time.so"), prefix.lib.squall)
         Executable(prefix.bin.squall)("man", prefix.share.man.man1)
         install_tree("docs", prefix.share.doc.squall)
 
