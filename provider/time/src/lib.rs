@@ -17,11 +17,13 @@
 //!   their timeout.
 //! - Waits for condition variables, semaphores, locks, threads and message queues until an absolute
 //!   time last as long in virtual time as in real time.
+//! - Waits for a futex by `syscall`, as in the standard library of Rust, end after the time that is
+//!   left on the virtual clock, in real time. Virtual time does not advance by it.
 //!
 //! Timers that end in a signal or in a descriptor are real: `setitimer`, `alarm`, `timer_settime`
 //! and `timerfd_settime`. An absolute time that a program gives to the last two, computed from a
 //! virtual clock, is therefore wrong. Not covered either are programs that read the time-stamp
-//! counter or the kernel's vDSO directly, system calls that bypass the C library, and timeouts of
+//! counter or the kernel's vDSO directly, other system calls by `syscall`, and timeouts of
 //! sockets (SO_RCVTIMEO). A signal ends a wait in virtual time late: the wait runs to its end, or
 //! to the end of its slice of 1 ms.
 //!
@@ -32,6 +34,7 @@
 mod clocks;
 mod descriptors;
 mod epoll_sets;
+mod futex;
 mod locks;
 mod real;
 mod sleeps;

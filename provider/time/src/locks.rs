@@ -34,7 +34,7 @@ enum TimeBase {
 }
 
 /// Returns the real time of a clock after a span of nanoseconds.
-fn real_time_after(clock: clockid_t, span: u64) -> timespec {
+pub(crate) fn real_time_after(clock: clockid_t, span: u64) -> timespec {
     let mut now = PASSED;
     // SAFETY: clock_gettime(2) writes one timespec, into a local variable.
     unsafe { real::clock_gettime(clock, &raw mut now) };

@@ -1,6 +1,6 @@
 //! The functions of the C library that this one stands in front of.
 
-use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use core::mem::transmute;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -186,4 +186,8 @@ functions! {
     fn mq_timedreceive(
         queue: mqd_t, message: *mut c_char, size: size_t, priority: *mut c_uint, time: Time
     ) -> ssize_t = fail() as ssize_t;
+
+    fn syscall(
+        number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long
+    ) -> c_long = fail().into();
 }

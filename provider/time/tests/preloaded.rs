@@ -93,6 +93,11 @@ fn locks_have_a_virtual_timeout() {
 }
 
 #[test]
+fn futexes_wait_for_what_is_left() {
+    run("futex");
+}
+
+#[test]
 fn a_wait_continues_in_real_time_when_virtual_time_ends() {
     run("end");
 }

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
@@ -652,6 +653,43 @@ static void test_locks(void)
 	}
 }
 
+static long wait_for_futex(int *word, int flags, uint64_t until)
+{
+	struct timespec time = to_timespec(until);
+
+	return syscall(SYS_futex, word, FUTEX_WAIT_BITSET | flags, 0, &time, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+static void *wake_futex(void *word)
+{
+	CHECK(syscall(SYS_nanosleep, &(struct timespec){ 0, 2000000 }, NULL) == 0);
+	__atomic_store_n((int *)word, 1, __ATOMIC_SEQ_CST);
+	CHECK(syscall(SYS_futex, word, FUTEX_WAKE, 1) >= 0);
+	return NULL;
+}
+
+static void test_futex(void)
+{
+	struct timespec span = { 0, 2000000 };
+	pthread_t thread;
+	uint64_t before;
+	int word = 0;
+
+	enter_virtual_time();
+	begin();
+	before = read_real(CLOCK_MONOTONIC);
+	CHECK(wait_for_futex(&word, 0, virtual_time + 2 * MS) == -1 && errno == ETIMEDOUT);
+	CHECK(wait_for_futex(&word, FUTEX_CLOCK_REALTIME, virtual_time + CALENDAR + 2 * MS) == -1 && errno == ETIMEDOUT);
+	CHECK(syscall(SYS_futex, &word, FUTEX_WAIT, 0, &span) == -1 && errno == ETIMEDOUT);
+	/* Each reading of the virtual clock took a little of the time. */
+	CHECK(read_real(CLOCK_MONOTONIC) - before >= 5 * MS);
+	CHECK(pthread_create(&thread, NULL, wake_futex, &word) == 0);
+	while (__atomic_load_n(&word, __ATOMIC_SEQ_CST) == 0)
+		CHECK(wait_for_futex(&word, 0, virtual_time + 1000 * SECOND) == 0 || errno == EAGAIN);
+	CHECK(pthread_join(thread, NULL) == 0);
+	CHECK(waited() == 0 && elapsed_ms() == 0);
+}
+
 static void end_virtual_time(void)
 {
 	ended = 1;
@@ -785,8 +823,8 @@ int main(int argc, char **argv)
 		{ "sleeps", test_sleeps },	       { "poll", test_poll },
 		{ "select", test_select },	       { "epoll", test_epoll },
 		{ "conditions", test_conditions },     { "locks", test_locks },
-		{ "end", test_end },		       { "fork", test_fork },
-		{ "real", test_real },
+		{ "futex", test_futex },		       { "end", test_end },
+		{ "fork", test_fork },		       { "real", test_real },
 	};
 	size_t i;
 
