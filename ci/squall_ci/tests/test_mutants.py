@@ -1,5 +1,6 @@
 """Tests that the mutants fit the sources, and that their proofs exist."""
 
+import tomllib
 import unittest
 
 from squall_ci.checks import mutants
@@ -18,10 +19,12 @@ class Mutants(unittest.TestCase):
                 self.assertNotIn(mutants.apply(mutant, text), (None, text))
 
     def test_every_proof_is_a_mode_or_a_test_target(self) -> None:
+        members = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["members"]
+        manifests = {ROOT / member: tomllib.loads((ROOT / member / "Cargo.toml").read_text()) for member in members}
+        directories = {manifest["package"]["name"]: directory for directory, manifest in manifests.items()}
         for mutant in mutants.read():
             with self.subTest(mutant.name):
                 if mutant.proof in MODES:
                     continue
                 crate, target = mutant.proof.split()[:2]
-                directory = ROOT / crate.removeprefix("squall-")
-                self.assertTrue(target == "lib" or (directory / "tests" / f"{target}.rs").is_file())
+                self.assertTrue(target == "lib" or (directories[crate] / "tests" / f"{target}.rs").is_file())
