@@ -20,12 +20,14 @@
 //! - Waits for a futex by `syscall`, as in the standard library of Rust, end after the time that is
 //!   left on the virtual clock, in real time. Virtual time does not advance by it.
 //!
-//! Timers that end in a signal or in a descriptor are real: `setitimer`, `alarm`, `timer_settime`
-//! and `timerfd_settime`. An absolute time that a program gives to the last two, computed from a
-//! virtual clock, is therefore wrong. Not covered either are programs that read the time-stamp
-//! counter or the kernel's vDSO directly, other system calls by `syscall`, and timeouts of
-//! sockets (SO_RCVTIMEO). A signal ends a wait in virtual time late: the wait runs to its end, or
-//! to the end of its slice of 1 ms.
+//! Timers that end in a signal or in a descriptor run in real time: `setitimer`, `alarm`,
+//! `timer_settime` and `timerfd_settime`. The absolute times of the last two are virtual; such a
+//! timer ends after the time that is left, in real time, and its clock is guessed from the value.
+//!
+//! Not covered are programs that read the time-stamp counter or the kernel's vDSO directly, other
+//! system calls by `syscall`, timeouts of sockets (SO_RCVTIMEO), and sets of `select` with more
+//! than FD_SETSIZE bits. A signal ends a wait in virtual time late: the wait runs to its end, or to
+//! the end of its slice of 1 ms.
 //!
 //! The functions allocate no memory and take no lock, so that signal handlers and memory allocators
 //! may call them. They are `extern "C-unwind"` because pthread_cancel(3) unwinds through them. They
@@ -39,6 +41,7 @@ mod locks;
 mod real;
 mod sleeps;
 mod time_value;
+mod timers;
 mod virtual_clock;
 
 use core::ffi::c_int;

@@ -6,8 +6,9 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    ENOSYS, clockid_t, epoll_event, fd_set, mqd_t, nfds_t, pollfd, pthread_cond_t, pthread_mutex_t,
-    pthread_rwlock_t, pthread_t, sem_t, sigset_t, size_t, ssize_t, time_t, timespec, timeval,
+    ENOSYS, clockid_t, epoll_event, fd_set, itimerspec, mqd_t, nfds_t, pollfd, pthread_cond_t,
+    pthread_mutex_t, pthread_rwlock_t, pthread_t, sem_t, sigset_t, size_t, ssize_t, time_t,
+    timer_t, timespec, timeval,
 };
 
 use crate::clocks::timeb;
@@ -33,10 +34,20 @@ fn fail() -> c_int {
     -1
 }
 
-/// Version of the functions of condition variables on x86-64. dlsym(3) of glibc before 2.36 returns
-/// those of version 2.2.5, which have another layout of `pthread_cond_t`.
-const COND_VERSION: Option<&CStr> =
-    if cfg!(target_arch = "x86_64") { Some(c"GLIBC_2.3.2") } else { None };
+/// Returns the version of a symbol whose older version has other structures. On x86-64 dlsym(3) of
+/// glibc before 2.36 returns the oldest version.
+fn version(name: &CStr) -> Option<&'static CStr> {
+    if !cfg!(target_arch = "x86_64") {
+        return None;
+    }
+    match name.to_bytes() {
+        b"pthread_cond_signal" | b"pthread_cond_broadcast" | b"pthread_cond_timedwait" => {
+            Some(c"GLIBC_2.3.2")
+        }
+        b"timer_settime" => Some(c"GLIBC_2.3.3"),
+        _ => None,
+    }
+}
 
 /// Returns the next definition of a symbol behind this library, which is then in `cache`; or NULL.
 fn resolve(cache: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
@@ -45,9 +56,7 @@ fn resolve(cache: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
         return cached;
     }
     let mut found = null_mut();
-    if name.to_bytes().starts_with(b"pthread_cond_")
-        && let Some(version) = COND_VERSION
-    {
+    if let Some(version) = version(name) {
         // SAFETY: both names are C strings, and RTLD_NEXT is a handle that every caller may use.
         found = unsafe { libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), version.as_ptr()) };
     }
@@ -186,6 +195,13 @@ functions! {
     fn mq_timedreceive(
         queue: mqd_t, message: *mut c_char, size: size_t, priority: *mut c_uint, time: Time
     ) -> ssize_t = fail() as ssize_t;
+
+    fn timerfd_settime(
+        fd: c_int, flags: c_int, setting: *const itimerspec, old: *mut itimerspec
+    ) -> c_int = fail();
+    fn timer_settime(
+        timer: timer_t, flags: c_int, setting: *const itimerspec, old: *mut itimerspec
+    ) -> c_int = fail();
 
     fn syscall(
         number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long

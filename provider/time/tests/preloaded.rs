@@ -98,6 +98,11 @@ fn futexes_wait_for_what_is_left() {
 }
 
 #[test]
+fn timers_end_after_what_is_left() {
+    run("timers");
+}
+
+#[test]
 fn a_wait_continues_in_real_time_when_virtual_time_ends() {
     run("end");
 }

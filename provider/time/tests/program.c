@@ -20,6 +20,7 @@
 #include <sys/select.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <threads.h>
 #include <time.h>
@@ -690,6 +691,35 @@ static void test_futex(void)
 	CHECK(waited() == 0 && elapsed_ms() == 0);
 }
 
+static void test_timers(void)
+{
+	struct itimerspec setting = { .it_value = { 100000, 0 } };
+	struct itimerspec left;
+	uint64_t expirations;
+	timer_t timer;
+	int fd = timerfd_create(CLOCK_MONOTONIC, 0);
+
+	CHECK(fd >= 0 && timer_create(CLOCK_REALTIME, NULL, &timer) == 0);
+	enter_virtual_time();
+	/* What is set relatively stays as it is. */
+	CHECK(timerfd_settime(fd, 0, &setting, NULL) == 0 && timerfd_gettime(fd, &left) == 0);
+	CHECK(left.it_value.tv_sec >= 90000 && left.it_value.tv_sec <= 100000);
+	setting.it_value = to_timespec(virtual_time + 50000 * SECOND);
+	setting.it_interval.tv_sec = 7;
+	CHECK(timerfd_settime(fd, TFD_TIMER_ABSTIME, &setting, NULL) == 0 && timerfd_gettime(fd, &left) == 0);
+	CHECK(left.it_value.tv_sec >= 40000 && left.it_value.tv_sec <= 50000 && left.it_interval.tv_sec == 7);
+	setting.it_value = to_timespec(virtual_time + CALENDAR + 50000 * SECOND);
+	CHECK(timer_settime(timer, TIMER_ABSTIME, &setting, NULL) == 0 && timer_gettime(timer, &left) == 0);
+	CHECK(left.it_value.tv_sec >= 40000 && left.it_value.tv_sec <= 50000);
+	/* A time that has passed ends the timer at once, and 0 disarms it. */
+	setting = (struct itimerspec){ .it_value = to_timespec(virtual_time - SECOND) };
+	CHECK(timerfd_settime(fd, TFD_TIMER_ABSTIME, &setting, NULL) == 0);
+	CHECK(read(fd, &expirations, sizeof expirations) == sizeof expirations && expirations == 1);
+	setting = (struct itimerspec){ .it_value = { 0, 0 } };
+	CHECK(timer_settime(timer, TIMER_ABSTIME, &setting, NULL) == 0 && timer_gettime(timer, &left) == 0);
+	CHECK(left.it_value.tv_sec == 0 && left.it_value.tv_nsec == 0);
+}
+
 static void end_virtual_time(void)
 {
 	ended = 1;
@@ -825,6 +855,7 @@ int main(int argc, char **argv)
 		{ "conditions", test_conditions },     { "locks", test_locks },
 		{ "futex", test_futex },		       { "end", test_end },
 		{ "fork", test_fork },		       { "real", test_real },
+		{ "timers", test_timers },
 	};
 	size_t i;
 
