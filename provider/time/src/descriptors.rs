@@ -2,8 +2,9 @@
 //!
 //! In virtual time the real function is called with timeout 0, between waits of the provider, which
 //! makes the provider's descriptors readable. If no descriptor is the provider's, the process waits
-//! for something outside of the simulated network, its launcher for example: the real function
-//! waits in real time.
+//! for something outside of the simulated network, its launcher for example. Then the real function
+//! waits in real time. If its timeout passes, virtual time advances by the timeout as well: an
+//! event loop looks at the clock to see which of its timers have ended.
 
 use core::ffi::c_int;
 use core::mem::size_of;
@@ -13,7 +14,7 @@ use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, time
 use crate::epoll_sets::contains_owned;
 use crate::real;
 use crate::time_value::{
-    MILLISECOND, duration, duration_of_timeval, timespec_of_duration, timeval_from,
+    MILLISECOND, duration, duration_of_timeval, timespec_of_duration, timeval_of_duration,
 };
 use crate::virtual_clock::VirtualClock;
 
@@ -44,58 +45,57 @@ impl Watched {
     }
 }
 
-/// Result of a wait in virtual time, and what is left of its timeout in nanoseconds. `None` is no
-/// timeout.
-enum Outcome {
-    /// The call returns this.
-    Done(c_int, Option<u64>),
-    /// The real function has to wait, for the time that is left.
-    WaitReal(Option<u64>),
-}
-
-/// Waits in virtual time until `attempt`, a call of the real function with timeout 0, returns
-/// anything but 0, or until the timeout has passed. `None` is no timeout.
+/// Waits until `wait`, a call of the real function with a timeout in nanoseconds, returns anything
+/// but 0, or until the timeout has passed in virtual time. `None` is no timeout. Returns the
+/// result, and the time that is left, if it is known.
 fn wait_until_ready(
     timeout: Option<u64>,
     watched: impl FnOnce(VirtualClock) -> Watched,
-    mut attempt: impl FnMut() -> c_int,
-) -> Outcome {
-    let Some(clock) = VirtualClock::get() else { return Outcome::WaitReal(timeout) };
-    if timeout == Some(0) {
-        return Outcome::WaitReal(timeout);
-    }
-    let ready = attempt();
-    if ready != 0 {
-        return Outcome::Done(ready, timeout);
+    wait: impl Fn(Option<u64>) -> c_int,
+) -> (c_int, Option<u64>) {
+    let Some(clock) = VirtualClock::get() else { return (wait(timeout), None) };
+    let ready = wait(Some(0));
+    if ready != 0 || timeout == Some(0) {
+        return (ready, timeout);
     }
     let watched = watched(clock);
     // Without descriptors and timeout, a signal alone ends the wait.
-    if watched == Watched::Foreign || (watched == Watched::Nothing && timeout.is_none()) {
-        return Outcome::WaitReal(timeout);
+    if timeout.is_none() && watched != Watched::Owned {
+        return (wait(None), None);
     }
-    let Some(mut now) = clock.now() else { return Outcome::WaitReal(timeout) };
+    let Some(mut now) = clock.now() else { return (wait(timeout), None) };
     let deadline = timeout.map(|timeout| now.saturating_add(timeout));
     let left = |now: u64| deadline.map(|deadline| deadline.saturating_sub(now));
-    if let (Watched::Nothing, Some(deadline)) = (watched, deadline) {
-        return match clock.sleep(deadline) {
-            Ok(()) => Outcome::Done(0, Some(0)),
-            Err(left) => Outcome::WaitReal(Some(left)),
-        };
+    match (watched, deadline) {
+        (Watched::Nothing, Some(deadline)) => {
+            let left = clock.sleep(deadline).err().unwrap_or(0);
+            return (wait(Some(left)), Some(0));
+        }
+        (Watched::Foreign, _) => {
+            let ready = wait(timeout);
+            if ready != 0 {
+                return (ready, clock.now().and_then(left));
+            }
+        }
+        _ => {}
     }
-    loop {
+    // The timeout of foreign descriptors has passed in real time.
+    let really_left = |now: u64| if watched == Watched::Foreign { Some(0) } else { left(now) };
+    while left(now) != Some(0) {
         let slice = now.saturating_add(SLICE).min(deadline.unwrap_or(u64::MAX));
         if !clock.wait(slice, true) {
-            return Outcome::WaitReal(left(now));
+            return (wait(really_left(now)), None);
         }
         match clock.now() {
             Some(later) => now = later,
-            None => return Outcome::WaitReal(left(now)),
+            None => return (wait(really_left(now)), None),
         }
-        let ready = attempt();
-        if ready != 0 || left(now) == Some(0) {
-            return Outcome::Done(ready, left(now));
+        let ready = wait(Some(0));
+        if ready != 0 {
+            return (ready, left(now));
         }
     }
+    (0, Some(0))
 }
 
 /// Returns a timeout in milliseconds as nanoseconds; `None` is no timeout.
@@ -163,19 +163,15 @@ unsafe fn polled(fds: *const pollfd, count: nfds_t) -> impl Iterator<Item = c_in
 /// Waits for descriptors: poll(2).
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    let outcome = wait_until_ready(
+    let (ready, _) = wait_until_ready(
         from_milliseconds(timeout),
         // SAFETY: the array is the caller's, and the real function has just read all of it without
         // an error.
         |clock| Watched::of(clock, unsafe { polled(fds, count) }),
         // SAFETY: the array is the caller's, who promised what poll(2) demands.
-        || unsafe { real::poll(fds, count, 0) },
+        |timeout| unsafe { real::poll(fds, count, milliseconds(timeout)) },
     );
-    match outcome {
-        Outcome::Done(ready, _) => ready,
-        // SAFETY: the array is the caller's, who promised what poll(2) demands.
-        Outcome::WaitReal(left) => unsafe { real::poll(fds, count, milliseconds(left)) },
-    }
+    ready
 }
 
 /// Waits for descriptors, of which there must be room for `count`: poll(2) of programs that were
@@ -211,17 +207,14 @@ unsafe extern "C-unwind" fn ppoll(
     };
     // SAFETY: array and mask are the caller's, who promised what ppoll(2) demands.
     let wait = |timeout: *const timespec| unsafe { real::ppoll(fds, count, timeout, mask) };
-    let outcome = wait_until_ready(
+    let (ready, _) = wait_until_ready(
         given,
         // SAFETY: the array is the caller's, and the real function has just read all of it without
         // an error.
         |clock| Watched::of(clock, unsafe { polled(fds, count) }),
-        || with_timespec(Some(0), wait),
+        |timeout| with_timespec(timeout, wait),
     );
-    match outcome {
-        Outcome::Done(ready, _) => ready,
-        Outcome::WaitReal(left) => with_timespec(left, wait),
-    }
+    ready
 }
 
 /// Waits for descriptors, of which there must be room for `count`: ppoll(2) of programs that were
@@ -320,32 +313,23 @@ unsafe extern "C-unwind" fn select(
     let Some(sets) = (unsafe { Sets::save(count, [read, write, except]) }) else {
         return wait(timeout);
     };
-    let outcome = wait_until_ready(
+    let (ready, left) = wait_until_ready(
         given,
         |clock| Watched::of(clock, sets.fds()),
-        || {
-            let mut zero = timeval { tv_sec: 0, tv_usec: 0 };
+        |timeout| {
             // SAFETY: the caller's sets stay in place until select returns.
             unsafe { sets.restore() };
-            wait(&raw mut zero)
+            let mut timeout = timeout.map(timeval_of_duration);
+            wait(timeout.as_mut().map_or(core::ptr::null_mut(), core::ptr::from_mut))
         },
     );
-    let (ready, left) = match outcome {
-        Outcome::Done(ready, left) => (Some(ready), left),
-        Outcome::WaitReal(left) => (None, left),
-    };
     // Linux reports the time that is left.
     if let (false, Some(left)) = (timeout.is_null(), left) {
-        let left = timeval_from(i64::try_from(left).unwrap_or(i64::MAX));
         // SAFETY: the timeout is not NULL, and the caller of select lets it be written, as Linux
         // does.
-        unsafe { timeout.write(left) };
+        unsafe { timeout.write(timeval_of_duration(left)) };
     }
-    ready.unwrap_or_else(|| {
-        // SAFETY: the caller's sets stay in place until select returns.
-        unsafe { sets.restore() };
-        wait(timeout)
-    })
+    ready
 }
 
 /// Waits for the descriptors of three sets with another signal mask: pselect(2). Sets of more than
@@ -373,23 +357,16 @@ unsafe extern "C-unwind" fn pselect(
     let Some(sets) = (unsafe { Sets::save(count, [read, write, except]) }) else {
         return wait(timeout);
     };
-    let outcome = wait_until_ready(
+    let (ready, _) = wait_until_ready(
         given,
         |clock| Watched::of(clock, sets.fds()),
-        || {
+        |timeout| {
             // SAFETY: the caller's sets stay in place until pselect returns.
             unsafe { sets.restore() };
-            with_timespec(Some(0), wait)
+            with_timespec(timeout, wait)
         },
     );
-    match outcome {
-        Outcome::Done(ready, _) => ready,
-        Outcome::WaitReal(left) => {
-            // SAFETY: the caller's sets stay in place until pselect returns.
-            unsafe { sets.restore() };
-            with_timespec(left, wait)
-        }
-    }
+    ready
 }
 
 /// Waits for the descriptors of an epoll set: epoll_wait(2).
@@ -402,7 +379,7 @@ unsafe extern "C-unwind" fn epoll_wait(
 ) -> c_int {
     // SAFETY: the array is the caller's, who promised what epoll_wait(2) demands.
     let wait = |timeout: c_int| unsafe { real::epoll_wait(set, events, room, timeout) };
-    wait_for_set(set, from_milliseconds(timeout), || wait(0), |left| wait(milliseconds(left)))
+    wait_for_set(set, from_milliseconds(timeout), |timeout| wait(milliseconds(timeout)))
 }
 
 /// Waits for the descriptors of an epoll set with another signal mask: epoll_pwait(2).
@@ -416,7 +393,7 @@ unsafe extern "C-unwind" fn epoll_pwait(
 ) -> c_int {
     // SAFETY: array and mask are the caller's, who promised what epoll_pwait(2) demands.
     let wait = |timeout: c_int| unsafe { real::epoll_pwait(set, events, room, timeout, mask) };
-    wait_for_set(set, from_milliseconds(timeout), || wait(0), |left| wait(milliseconds(left)))
+    wait_for_set(set, from_milliseconds(timeout), |timeout| wait(milliseconds(timeout)))
 }
 
 /// Waits for the descriptors of an epoll set with another signal mask: epoll_pwait2(2).
@@ -435,25 +412,11 @@ unsafe extern "C-unwind" fn epoll_pwait2(
     // SAFETY: the caller of epoll_pwait2 passes NULL or a readable timeout.
     match unsafe { Given::from_timespec(timeout) } {
         Given::Invalid => wait(timeout),
-        Given::Valid(given) => wait_for_set(
-            set,
-            given,
-            || with_timespec(Some(0), wait),
-            |left| with_timespec(left, wait),
-        ),
+        Given::Valid(given) => wait_for_set(set, given, |timeout| with_timespec(timeout, wait)),
     }
 }
 
-/// Waits for an epoll set. `attempt` calls the real function with timeout 0, and `wait` with a
-/// timeout.
-fn wait_for_set(
-    set: c_int,
-    timeout: Option<u64>,
-    attempt: impl FnMut() -> c_int,
-    wait: impl FnOnce(Option<u64>) -> c_int,
-) -> c_int {
-    match wait_until_ready(timeout, |clock| Watched::of(clock, [set].into_iter()), attempt) {
-        Outcome::Done(ready, _) => ready,
-        Outcome::WaitReal(left) => wait(left),
-    }
+/// Waits for an epoll set. `wait` calls the real function with a timeout in nanoseconds.
+fn wait_for_set(set: c_int, timeout: Option<u64>, wait: impl Fn(Option<u64>) -> c_int) -> c_int {
+    wait_until_ready(timeout, |clock| Watched::of(clock, [set].into_iter()), wait).0
 }

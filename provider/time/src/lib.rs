@@ -13,8 +13,8 @@
 //! - `nanosleep`, `clock_nanosleep`, `usleep`, `sleep` and `thrd_sleep` wait in virtual time.
 //! - `poll`, `select`, `epoll_wait` and their variants have timeouts in virtual time if they watch
 //!   a descriptor of the provider, or nothing. Otherwise they wait in real time, for the process
-//!   waits for something outside of the simulated network, and virtual time does not advance by
-//!   their timeout.
+//!   waits for something outside of the simulated network; after a timeout, virtual time advances
+//!   by as much.
 //! - Waits for condition variables, semaphores, locks, threads and message queues until an absolute
 //!   time last as long in virtual time as in real time.
 //! - Waits for a futex by `syscall`, as in the standard library of Rust, end after the time that is

@@ -37,6 +37,11 @@ pub(crate) fn timespec_of_duration(duration: u64) -> timespec {
     timespec_from(i64::try_from(duration).unwrap_or(i64::MAX))
 }
 
+/// Returns nanoseconds as a duration; a fraction of a microsecond is rounded up.
+pub(crate) fn timeval_of_duration(duration: u64) -> timeval {
+    timeval_from(i64::try_from(duration.saturating_add(999)).unwrap_or(i64::MAX))
+}
+
 /// Returns nanoseconds as a time; a fraction of a microsecond is dropped.
 pub(crate) fn timeval_from(time: i64) -> timeval {
     let timespec = timespec_from(time);
