@@ -1,10 +1,18 @@
-//! The one clock: CLOCK_MONOTONIC as [`Time`]; and the calendar, for what others read.
+//! The one clock: CLOCK_MONOTONIC, or the process's virtual time, as [`Time`]; and the calendar, for what
+//! others read.
 
 use squall_base::Time;
+use squall_net::emulator::virtual_time;
 
 /// Now, in nanoseconds since the system's origin.
 #[inline]
 pub(crate) fn now() -> Time {
+    virtual_time::now().unwrap_or_else(real)
+}
+
+/// Returns the real time.
+#[inline]
+fn real() -> Time {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: clock_gettime(2) writes one timespec, into a local variable. Every Linux has this clock, so it
     // does not fail.

@@ -10,6 +10,7 @@ use crate::domain::Domain;
 use crate::endpoint::Endpoint;
 use crate::endpoint_lock::EndpointLock;
 use crate::errno::{Errno, Result};
+use crate::virtual_time;
 use crate::wait::{Waiter, Waits};
 
 /// The endpoints of a queue or counter.
@@ -106,7 +107,8 @@ impl EndpointDriver {
     pub(crate) fn poll(&self, is_unchanged: impl FnOnce() -> bool) {
         if self.progress() {
             self.backoff.on_busy();
-        } else {
+            virtual_time::on_busy_poll();
+        } else if !virtual_time::on_empty_poll() {
             let is_idle = || self.prepare_sleep(true) && is_unchanged();
             self.backoff.on_idle(|| self.next_timeout(), is_idle);
         }

@@ -65,6 +65,7 @@ mod secret;
 mod stats;
 mod thread;
 mod trace;
+mod virtual_time;
 mod wait;
 
 use core::cell::UnsafeCell;

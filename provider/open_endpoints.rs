@@ -20,6 +20,11 @@ pub(crate) fn remove(ep: &Endpoint) {
     OPEN.get().lock().retain(|other| !core::ptr::eq(other.as_ptr(), ep));
 }
 
+/// Returns the enabled endpoints.
+pub(crate) fn all() -> Vec<Arc<Endpoint>> {
+    OPEN.get().lock().iter().filter_map(Weak::upgrade).collect()
+}
+
 /// Returns whether no endpoint of this process is enabled.
 pub(crate) fn is_empty() -> bool {
     OPEN.get().lock().is_empty()

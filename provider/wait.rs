@@ -16,6 +16,7 @@ use core::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
 use squall_base::Time;
+use squall_net::emulator::virtual_time;
 
 use crate::boundary::Out;
 use crate::clock;
@@ -221,6 +222,11 @@ pub(crate) unsafe fn set_of(
     unsafe { objects::share(set) }.map(Some)
 }
 
+/// Returns whether threads of the application may sleep on the descriptor until the provider wakes them.
+pub(crate) fn owns(fd: c_int) -> bool {
+    waiter::owns(fd)
+}
+
 /// When a wait that may last `timeout` milliseconds (negative: for ever) ends.
 pub(crate) fn deadline(timeout: c_int) -> Time {
     match u64::try_from(timeout) {
@@ -249,6 +255,10 @@ pub(crate) fn poll_until<T>(
         let now = clock::now();
         if now >= deadline {
             return Err(Errno::AGAIN);
+        }
+        if let Some(clock) = virtual_time::clock() {
+            crate::virtual_time::wait(clock, deadline);
+            continue;
         }
         match waiter {
             Some(waiter) if now.since(start) >= spin => {

@@ -17,6 +17,13 @@ pub(super) enum Role {
     Unknown,
     /// An attached endpoint.
     Endpoint(Endpoint),
+    /// A process in virtual time.
+    Process {
+        /// Number of the process.
+        number: u32,
+        /// Its endpoints by their numbers; `None` for one that has closed.
+        endpoints: Vec<Option<Endpoint>>,
+    },
     /// The relay has queued its answer and closes the connection once the answer is sent.
     Leaving,
 }
@@ -33,6 +40,18 @@ pub(super) struct Endpoint {
     pub(super) received: u64,
     pub(super) received_bytes: u64,
     pub(super) overflow: u64,
+}
+
+impl Role {
+    /// Returns the endpoints that are attached by the connection.
+    pub(super) fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
+        let (one, all) = match self {
+            Self::Endpoint(endpoint) => (Some(endpoint), &[][..]),
+            Self::Process { endpoints, .. } => (None, endpoints.as_slice()),
+            Self::Unknown | Self::Leaving => (None, &[][..]),
+        };
+        one.into_iter().chain(all.iter().flatten())
+    }
 }
 
 /// A connection to the relay.

@@ -11,15 +11,19 @@ use squall_netsim::model::{
     Class, Ends, Failure, MessagePacket, Network, NetworkConfig, PacketHeader, PacketOptions,
     Share, Step, SwitchProgram,
 };
-use squall_netsim::topology::Topology;
+use squall_netsim::topology::{Node, Topology};
 use squall_reliability::{emit_rates, rates_of, record_of, speculation_of};
 use squall_wire::{Packet, RatePacket, Ses, Telemetry, TelemetryKind, parse};
+
+use super::card::{CardPacket, Cards};
 
 /// A packet at its destination.
 #[derive(Debug)]
 pub struct Delivery<'a> {
     /// Time at which the packet's last bit arrived.
     pub at: Picos,
+    /// The host that sent the packet.
+    pub from: u32,
     /// The host at which the packet arrived.
     pub host: u32,
     /// The tag that the sender attached; see [`Emulation::send`].
@@ -44,6 +48,10 @@ pub struct Emulation {
     /// Bytes of a packet on the wire beyond its UDP payload.
     overhead: u32,
     carried: Loads,
+    /// The network cards, if senders run ahead of the network.
+    cards: Option<Cards>,
+    /// Memory of payloads that have arrived.
+    spare: Vec<Vec<u8>>,
 }
 
 /// Contents of the packets in the network, indexed by packet number.
@@ -51,6 +59,24 @@ pub struct Emulation {
 struct Loads(Vec<CarriedFrame>);
 
 impl Loads {
+    /// Puts a packet of a card in its place. Returns the memory of the packet that was there before.
+    fn put_owned(
+        &mut self,
+        packet: u32,
+        tag: u64,
+        frame: PacketFrame,
+        payload: Vec<u8>,
+    ) -> Vec<u8> {
+        let packet = packet as usize;
+        if packet == self.0.len() {
+            self.0.push(CarriedFrame { tag, frame, payload });
+            return Vec::new();
+        }
+        let carried = &mut self.0[packet];
+        (carried.tag, carried.frame) = (tag, frame);
+        core::mem::replace(&mut carried.payload, payload)
+    }
+
     fn put(&mut self, packet: u32, tag: u64, frame: PacketFrame, payload: &[u8]) {
         let packet = packet as usize;
         // The network numbers packets without gaps.
@@ -119,7 +145,30 @@ impl Emulation {
     /// The topology is too large.
     pub fn new(topology: Topology, config: NetworkConfig, overhead: u32) -> Result<Self, String> {
         let network = Network::new(topology, config, TICK, Share::WHOLE)?;
-        Ok(Self { network, overhead, carried: Loads::default() })
+        Ok(Self { network, overhead, carried: Loads::default(), cards: None, spare: Vec::new() })
+    }
+
+    /// Lets senders run ahead of the network: their packets wait in network cards until
+    /// [`Self::step`] knows that no earlier ones can come. Call this before the first packet enters.
+    pub fn use_cards(&mut self) {
+        self.cards = Some(Cards::new(self.network.switches().topology().hosts));
+    }
+
+    /// Returns the smallest time from the departure of a packet at any host until something outside of
+    /// that host can observe it: the latency of the host's link and of the switch behind it.
+    #[must_use]
+    pub fn lookahead(&self) -> Picos {
+        let topology = self.network.switches().topology();
+        let latency = |link: &squall_netsim::topology::Link| {
+            let switch = match (link.a, link.b) {
+                (Node::Host(_), Node::Switch(switch)) | (Node::Switch(switch), Node::Host(_)) => {
+                    switch
+                }
+                _ => return None,
+            };
+            Some(link.latency + topology.switches[switch as usize].latency)
+        };
+        topology.links.iter().filter_map(latency).min().unwrap_or_default()
     }
 
     /// Gives each switch its program. Call this before the first packet enters.
@@ -136,12 +185,16 @@ impl Emulation {
     /// Returns the data bytes that wait in the network card of a host.
     #[must_use]
     pub fn backlog(&self, host: u32) -> u64 {
+        if let Some(cards) = &self.cards {
+            return cards.backlog(host);
+        }
         let port = self.network.host_port(host);
         self.network.switches().port(port).queued(self.network.now())
     }
 
     /// Hands a packet to the network card of host `route.from` at `at`, or now if [`Self::run`] has
-    /// already passed that time. Frame and tag come back in the [`Delivery`].
+    /// already passed that time. Frame and tag come back in the [`Delivery`]. With cards, packets of one
+    /// host and time leave in the order of their flows.
     pub fn send(&mut self, at: Picos, route: Route, frame: PacketFrame, payload: &[u8], tag: u64) {
         let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let mut header = PacketHeader {
@@ -165,8 +218,64 @@ impl Emulation {
                 header.class = Class::Rate;
             }
         }
+        if let Some(cards) = &mut self.cards {
+            let mut copy = self.spare.pop().unwrap_or_default();
+            copy.clear();
+            copy.extend_from_slice(payload);
+            let packet = CardPacket { header, options, tag, frame, payload: copy };
+            cards.push(at, (route.from, route.flow), packet);
+            return;
+        }
         let packet = self.network.enter(at, route.from, header, options.as_ref());
         self.carried.put(packet, tag, frame, payload);
+    }
+
+    /// Processes the next events of cards and network that nothing can precede: no sender will hand a
+    /// card a packet before `bound`, and none reaches the network sooner than `lookahead` after it
+    /// leaves its card. Returns after the first packet that arrived at a host, which is passed to
+    /// `deliver`; false if there was none.
+    pub fn step(
+        &mut self,
+        bound: Picos,
+        lookahead: Picos,
+        deliver: &mut dyn FnMut(&Delivery<'_>),
+    ) -> bool {
+        loop {
+            let departure = self.cards.as_ref().and_then(Cards::next_departure);
+            let limit = departure.map_or(bound, |at| at.min(bound)) + lookahead;
+            if self.network.next_event().is_some_and(|at| at < limit) {
+                let until = limit - Picos(1);
+                match self.network.step(until, &mut self.carried) {
+                    Some(Step::Arrived { host, packet }) => {
+                        self.arrived(host, packet, deliver);
+                        return true;
+                    }
+                    _ => continue,
+                }
+            }
+            if departure.is_none_or(|at| at >= bound) {
+                return false;
+            }
+            if let Some(cards) = &mut self.cards
+                && let Some((at, host, packet)) = cards.pop()
+            {
+                let CardPacket { header, options, tag, frame, payload } = packet;
+                let (number, free_at) = self.network.launch(at, host, header, options.as_ref());
+                cards.occupy(host, free_at);
+                self.spare.push(self.carried.put_owned(number, tag, frame, payload));
+            }
+        }
+    }
+
+    /// Advances the time to `until`, before which nothing is left to happen.
+    pub fn advance_to(&mut self, until: Picos) {
+        self.network.advance_to(until);
+    }
+
+    /// Returns whether no packet is in a card or in the network.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.network.in_flight() == 0 && self.cards.as_ref().is_none_or(Cards::is_empty)
     }
 
     /// Applies a failure or a repair at `at`, or now if [`Self::run`] has already passed that time.
@@ -188,7 +297,7 @@ impl Emulation {
 
     fn arrived(&mut self, host: u32, packet: u32, deliver: &mut dyn FnMut(&Delivery<'_>)) {
         let at = self.network.now();
-        let (&header, _) = self.network.take(packet);
+        let (&header, from) = self.network.take(packet);
         let carried = &mut self.carried.0[packet as usize];
         if header.trimmed {
             carried.frame.trimmed = true;
@@ -207,7 +316,7 @@ impl Emulation {
             carried.frame.ecn = 3;
         }
         let CarriedFrame { tag, frame, payload } = &*carried;
-        deliver(&Delivery { at, host, tag: *tag, frame, payload });
+        deliver(&Delivery { at, from, host, tag: *tag, frame, payload });
     }
 }
 

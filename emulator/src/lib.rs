@@ -9,7 +9,11 @@
 //!   on an emulator of its own, and records the job.
 //! - `tunnel`: attaches endpoints of other machines over UDP.
 //!
-//! The relay scales rates down to those the host can carry. Unless the user chooses otherwise, it
+//! In virtual time ([`VirtualTimeConfig`]) the network goes on only when no process can send anything
+//! earlier any more, and processes only when the network has reached their time. Rates need no scaling
+//! then.
+//!
+//! In real time the relay scales rates down to those the host can carry. Unless the user chooses otherwise, it
 //! scales latencies up by the same factor, so that the network is the same in slow motion:
 //! bandwidth-delay products, queues and windows are unchanged, and the host's own delays weigh
 //! less.
@@ -17,9 +21,11 @@
 #![forbid(unsafe_code)]
 
 mod attendance;
+mod card;
 mod client;
 mod clock;
 mod command;
+mod coordinator;
 mod emulation;
 mod emulation_delay;
 mod recorder;
@@ -31,6 +37,7 @@ mod status;
 mod tests;
 mod timeline;
 pub mod tunnel;
+mod virtual_relay;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -47,6 +54,7 @@ pub use relay::{Relay, RelayConfig, RelayError};
 pub use scale::scale;
 pub use status::{EndpointStatus, PortStatus, Status, Totals};
 pub use timeline::Timeline;
+pub use virtual_relay::{RankTimes, VirtualTimeConfig, VirtualTimeReport};
 
 /// Sends a command to a running emulator and returns the text of its answer.
 ///

@@ -9,17 +9,19 @@ use squall_netsim::model::Switches;
 use squall_netsim::output::{Event, LinkLoad, NetworkFacts, Run, Series, SeriesKind, Totals};
 use squall_netsim::topology::{Node, Topology};
 
-/// Initial interval between two samples.
-const EVERY: Span = Span::millis(10);
+/// Initial interval between two samples of a network in real time.
+pub(super) const EVERY: Span = Span::millis(10);
+/// Initial interval between two samples of a network in virtual time.
+pub(super) const EVERY_VIRTUAL: Span = Span::micros(10);
 /// Largest number of samples, which bounds the memory of a long job. When it is reached, every
 /// second sample is dropped and the interval doubles.
 const MOST: usize = 4096;
 
 /// Samples of a network. Time zero is the arrival of the first packet.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Recorder {
-    /// Number of times that the interval was doubled from [`EVERY`].
-    coarser: u32,
+    /// Interval between two samples.
+    every: Span,
     due: Span,
     times: Vec<Span>,
     /// Samples of each port, in order of port numbers: the data bytes that wait, and the bytes sent
@@ -47,6 +49,17 @@ fn halve<T>(items: &mut Vec<T>) {
 }
 
 impl Recorder {
+    /// Creates a recorder that first takes a sample `every` so often.
+    pub(super) fn new(every: Span) -> Self {
+        Self {
+            every,
+            due: Span::ZERO,
+            times: Vec::new(),
+            ports: Vec::new(),
+            flows: BTreeMap::new(),
+        }
+    }
+
     /// Counts a packet of `bytes` bytes that entered the network between a pair of hosts.
     pub(super) fn entered(&mut self, pair: (u32, u32), bytes: u64) {
         let samples = self.times.len();
@@ -72,12 +85,12 @@ impl Recorder {
             flow.samples.push(flow.bytes);
         }
         if self.times.len() >= MOST {
-            self.coarser += 1;
+            self.every = self.every + self.every;
             halve(&mut self.times);
             self.ports.iter_mut().for_each(halve);
             self.flows.values_mut().for_each(|flow| halve(&mut flow.samples));
         }
-        self.due = at + Span(EVERY.0 << self.coarser.min(32));
+        self.due = at + self.every;
     }
 
     /// Converts cumulative byte counts, one per sample, to rates between samples: (time in us,
@@ -194,7 +207,7 @@ mod tests {
     fn samples_become_rates_and_flows_that_come_late_begin_at_nothing() {
         let emulation = idle();
         let switches = emulation.network().switches();
-        let mut recorder = Recorder::default();
+        let mut recorder = Recorder::new(EVERY);
         for turn in 0..4u64 {
             if turn > 0 {
                 recorder.entered((0, 1), 1_250_000);
@@ -215,14 +228,18 @@ mod tests {
     #[test]
     fn a_long_record_gets_coarser_and_keeps_its_length() {
         let emulation = idle();
-        let mut recorder = Recorder::default();
+        let mut recorder = Recorder::new(EVERY);
         let mut at = Span::ZERO;
         for _ in 0..3 * MOST {
             at = recorder.due();
             recorder.entered((0, 1), 10);
             recorder.sample(at, Picos::ZERO, emulation.network().switches());
         }
-        assert!(recorder.times.len() < MOST && recorder.coarser == 5, "{}", recorder.coarser);
+        assert!(
+            recorder.times.len() < MOST && recorder.every == Span(EVERY.0 << 5),
+            "{}",
+            recorder.every
+        );
         assert_eq!(recorder.times.len(), recorder.ports[0].len());
         assert_eq!(recorder.times.len(), recorder.flows[&(0, 1)].samples.len());
         assert!(at > Span::secs(100) && recorder.times.is_sorted());

@@ -20,10 +20,12 @@ use super::clock::{clock, timespec};
 use super::command::Command;
 use super::emulation::{Delivery, Emulation, Route};
 use super::emulation_delay::EmulationDelay;
+use super::recorder::{EVERY, EVERY_VIRTUAL};
 use super::run_state::RunState;
 use super::scale::scale;
 use super::status::{EndpointStatus, PortStatus, Status, Totals};
 use super::timeline::Timeline;
+use super::virtual_relay::{BEFORE_ORIGIN, VirtualProcesses, VirtualTimeConfig};
 use squall_base::{Rate, Span, Time};
 use squall_netsim::Picos;
 use squall_netsim::model::{Ground, NetworkOptions, OptionError};
@@ -67,6 +69,8 @@ pub struct RelayConfig {
     pub host_delay: Span,
     /// Seed of path hashing and ECN marking.
     pub seed: u64,
+    /// The rules of virtual time, if the network's clock is virtual.
+    pub virtual_time: Option<VirtualTimeConfig>,
 }
 
 impl RelayConfig {
@@ -82,6 +86,7 @@ impl RelayConfig {
             network: NetworkOptions::default(),
             host_delay: Span::micros(200),
             seed: 1,
+            virtual_time: None,
         }
     }
 }
@@ -114,23 +119,23 @@ impl std::error::Error for RelayError {}
 
 /// A running emulator.
 pub struct Relay {
-    config: RelayConfig,
-    listener: UnixListener,
-    accepting: bool,
+    pub(super) config: RelayConfig,
+    pub(super) listener: UnixListener,
+    pub(super) accepting: bool,
     /// Connections by slot. The tag of a packet contains the slot and the serial number of the
     /// connection in it.
-    clients: Vec<Option<Client>>,
+    pub(super) clients: Vec<Option<Client>>,
     serials: Vec<u32>,
-    by_addr: HashMap<SocketAddr, (u64, u32)>,
-    emulation: Emulation,
+    pub(super) by_addr: HashMap<SocketAddr, (u64, u32)>,
+    pub(super) emulation: Emulation,
     started: Time,
     /// Rate at which a host sends.
     line: Rate,
     base_rtt: Span,
-    totals: Totals,
+    pub(super) totals: Totals,
     failures: Vec<Command>,
-    attendance: Attendance,
-    run_state: RunState,
+    pub(super) attendance: Attendance,
+    pub(super) run_state: RunState,
     delay: EmulationDelay,
     delay_now: EmulationDelay,
     delay_last: EmulationDelay,
@@ -138,7 +143,9 @@ pub struct Relay {
     late_seconds: u64,
     /// Times at which the packets delivered in this turn were due.
     due: Vec<Time>,
-    stopped: bool,
+    pub(super) stopped: bool,
+    /// The processes in virtual time, if the network's clock is virtual.
+    pub(super) virtual_time: Option<Box<VirtualProcesses>>,
 }
 
 fn tag(slot: usize, serial: u32) -> u64 {
@@ -166,7 +173,10 @@ impl Relay {
             return Err(RelayError::Parameter(text));
         }
         let bdp = line.bytes_in(rtt.span());
-        let started = clock();
+        let started = match config.virtual_time {
+            Some(_) => clock() + BEFORE_ORIGIN,
+            None => clock(),
+        };
         let ground = Ground {
             bdp_packets: bdp.div_ceil(packet.into()),
             bdp_bytes: &|| bdp as f64,
@@ -182,11 +192,24 @@ impl Relay {
             seed: config.seed,
         };
         let network = config.network.settle(&ground).map_err(RelayError::Network)?;
+        if config.virtual_time.is_some() && network.lossless.is_some() {
+            return Err(RelayError::Parameter(
+                "a lossless network cannot be in virtual time, because the cards of its hosts do not pause: \
+                 choose one of the two"
+                    .to_owned(),
+            ));
+        }
+        let mut emulation =
+            Emulation::new(topology, network, NOMINAL_OVERHEAD).map_err(RelayError::Parameter)?;
+        let virtual_time = config.virtual_time.as_ref().map(|rules| {
+            emulation.use_cards();
+            Box::new(VirtualProcesses::new(rules, started, emulation.lookahead(), config.seed))
+        });
         let listener =
             listen(&config.socket).map_err(|e| RelayError::Socket(config.socket.clone(), e))?;
         Ok(Self {
-            emulation: Emulation::new(topology, network, NOMINAL_OVERHEAD)
-                .map_err(RelayError::Parameter)?,
+            emulation,
+            virtual_time,
             config,
             listener,
             accepting: true,
@@ -221,6 +244,9 @@ impl Relay {
         stop: &UnixStream,
         say: &mut dyn FnMut(fmt::Arguments<'_>),
     ) -> io::Result<()> {
+        if self.virtual_time.is_some() {
+            return self.run_in_virtual_time(stop, say);
+        }
         while !self.stopped {
             self.apply_due_commands(clock(), say);
             if self.run_state.is_stuck(clock()) {
@@ -249,11 +275,16 @@ impl Relay {
     /// events of `timeline`, keeps a record if `record` is set, and stops when the job waits for an
     /// endpoint that was refused. Call this before [`Relay::run`].
     pub fn serve_job(&mut self, timeline: Timeline, record: bool) {
-        self.run_state = RunState::new(timeline, record);
+        let every = if self.virtual_time.is_some() { EVERY_VIRTUAL } else { EVERY };
+        self.run_state = RunState::new(timeline, record.then_some(every));
     }
 
     /// Applies the events of the timeline that are due, and takes a sample if one is due.
-    fn apply_due_commands(&mut self, now: Time, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+    pub(super) fn apply_due_commands(
+        &mut self,
+        now: Time,
+        say: &mut dyn FnMut(fmt::Arguments<'_>),
+    ) {
         while let Some(command) = self.run_state.due(now) {
             if let Err(why) = self.apply(&command, now, say) {
                 say(format_args!("{command}: {why}"));
@@ -283,8 +314,16 @@ impl Relay {
         Some(recorder.run(&self.status(), self.topology(), self.history()))
     }
 
-    /// Converts a time of the real clock to model time.
-    fn model(&self, at: Time) -> Picos {
+    /// Returns the time of the network's clock.
+    pub(super) fn now(&self) -> Time {
+        match &self.virtual_time {
+            Some(_) => self.started + self.emulation.network().now().span(),
+            None => clock(),
+        }
+    }
+
+    /// Converts a time of the network's clock to model time.
+    pub(super) fn model(&self, at: Time) -> Picos {
         Picos::from_span(at.since(self.started))
     }
 
@@ -326,7 +365,7 @@ impl Relay {
         Ok(WaitResult { stop, listener, slots })
     }
 
-    fn accept(&mut self, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+    pub(super) fn accept(&mut self, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
         if let Err(error) = self.listener.accept().and_then(|(stream, _)| {
             let client = Client::new(stream)?;
             let slot = match self.clients.iter().position(Option::is_none) {
@@ -364,9 +403,13 @@ impl Relay {
 
     /// Handles the end of a connection: frees the endpoint's address, and accepts connections
     /// again.
-    fn handle_disconnect(&mut self, client: &Client, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+    pub(super) fn handle_disconnect(
+        &mut self,
+        client: &Client,
+        say: &mut dyn FnMut(fmt::Arguments<'_>),
+    ) {
         self.accepting = true;
-        if let Role::Endpoint(endpoint) = &client.role {
+        for endpoint in client.role.endpoints() {
             self.by_addr.remove(&endpoint.addr);
             say(format_args!("{} left host {}", endpoint.addr, endpoint.host));
         }
@@ -407,9 +450,9 @@ impl Relay {
                 (FrameKind::Hello, Role::Unknown) => {
                     let hello = Hello::decode(frame.body());
                     client.handled(len);
-                    let attached = hello
-                        .map_err(|e| e.to_string())
-                        .and_then(|hello| Ok((self.attach(&hello, slot)?, hello)));
+                    let attached = hello.map_err(|e| e.to_string()).and_then(|hello| {
+                        Ok((self.attach(&hello, tag(slot, self.serials[slot]))?, hello))
+                    });
                     match attached {
                         Ok(((endpoint, welcome), hello)) => {
                             self.attendance.attached(&hello);
@@ -428,14 +471,9 @@ impl Relay {
                     }
                 }
                 (FrameKind::Command, Role::Unknown) => {
-                    let text = frame.body().strip_prefix(&MAGIC).map(String::from_utf8_lossy);
-                    let text = text.map(|text| text.into_owned());
-                    client.handled(len);
-                    let Some(text) = text else { return false };
-                    let command = text.parse().map_err(|e: super::CommandError| e.to_string());
-                    match command.and_then(|command: Command| self.apply(&command, now, say)) {
-                        Ok(answer) => client.answer(FrameKind::Reply, &answer),
-                        Err(why) => client.answer(FrameKind::Refused, &why),
+                    if let Err(why) = self.handle_command(client, say) {
+                        say(format_args!("a connection is closed: {why}"));
+                        return false;
                     }
                 }
                 (_, Role::Leaving) => client.handled(len),
@@ -447,9 +485,37 @@ impl Relay {
         }
     }
 
+    /// Handles the command that is the next frame of a connection, and answers it.
+    ///
+    /// # Errors
+    /// The frame is none of a command line of this version.
+    pub(super) fn handle_command(
+        &mut self,
+        client: &mut Client,
+        say: &mut dyn FnMut(fmt::Arguments<'_>),
+    ) -> Result<(), String> {
+        let frame = client.next().ok().flatten().ok_or("an incomplete command")?;
+        let text = frame.body().strip_prefix(&MAGIC).map(String::from_utf8_lossy);
+        let text = text.map(|text| text.into_owned());
+        let len = frame.bytes.len();
+        client.handled(len);
+        let text = text.ok_or("a command of another version")?;
+        let command = text.parse().map_err(|e: super::CommandError| e.to_string());
+        let now = self.now();
+        match command.and_then(|command: Command| self.apply(&command, now, say)) {
+            Ok(answer) => client.answer(FrameKind::Reply, &answer),
+            Err(why) => client.answer(FrameKind::Refused, &why),
+        }
+        Ok(())
+    }
+
     /// Attaches an endpoint to the host that it asks for, or else to the host with the fewest
     /// endpoints.
-    fn attach(&mut self, hello: &Hello, slot: usize) -> Result<(Endpoint, Welcome), String> {
+    pub(super) fn attach(
+        &mut self,
+        hello: &Hello,
+        tag: u64,
+    ) -> Result<(Endpoint, Welcome), String> {
         let topology = self.emulation.network().switches().topology();
         let hosts = topology.hosts;
         let host = match hello.host {
@@ -470,7 +536,7 @@ impl Relay {
         if self.by_addr.contains_key(&hello.addr) {
             return Err(format!("{} is attached already", hello.addr));
         }
-        self.by_addr.insert(hello.addr, (tag(slot, self.serials[slot]), host));
+        self.by_addr.insert(hello.addr, (tag, host));
         let endpoint = Endpoint {
             addr: hello.addr,
             host,
@@ -489,6 +555,7 @@ impl Relay {
             base_rtt: self.base_rtt + self.config.host_delay,
             mtu: self.config.mtu,
             trimming: self.config.network.trims(),
+            virtual_time: self.virtual_time.as_ref().map(|all| *all.rules()),
         };
         Ok((endpoint, welcome))
     }
@@ -596,7 +663,7 @@ impl Relay {
     }
 
     /// Applies a command and returns the answer.
-    fn apply(
+    pub(super) fn apply(
         &mut self,
         command: &Command,
         now: Time,
@@ -662,7 +729,7 @@ impl Relay {
             ignored: network.totals().ignored,
             ..self.totals
         };
-        let now = self.model(clock());
+        let now = self.model(self.now());
         let ports: Vec<PortStatus> = (0..switches.len())
             .map(|number| {
                 let port = switches.port(number);
@@ -684,25 +751,22 @@ impl Relay {
             .collect();
         let names = switches.config().counter_names();
         let features = names.zip(network.totals().features).collect();
-        let endpoint = |client: &Client| match &client.role {
-            Role::Endpoint(e) => Some(EndpointStatus {
-                address: e.addr.to_string(),
-                host: e.host,
-                process: e.process,
-                rank: e.rank,
-                sent: e.sent,
-                sent_bytes: e.sent_bytes,
-                received: e.received,
-                received_bytes: e.received_bytes,
-                overflow: e.overflow,
-            }),
-            _ => None,
+        let endpoint = |e: &Endpoint| EndpointStatus {
+            address: e.addr.to_string(),
+            host: e.host,
+            process: e.process,
+            rank: e.rank,
+            sent: e.sent,
+            sent_bytes: e.sent_bytes,
+            received: e.received,
+            received_bytes: e.received_bytes,
+            overflow: e.overflow,
         };
-        let mut endpoints: Vec<EndpointStatus> =
-            self.clients.iter().flatten().filter_map(endpoint).collect();
+        let attached = self.clients.iter().flatten().flat_map(|client| client.role.endpoints());
+        let mut endpoints: Vec<EndpointStatus> = attached.map(endpoint).collect();
         endpoints.sort_by_key(|e| e.host);
         Status {
-            uptime_s: clock().since(self.started).0 as f64 / 1e9,
+            uptime_s: self.now().since(self.started).0 as f64 / 1e9,
             host_rate: self.line.0,
             base_rtt_ns: self.base_rtt.0,
             rate_scale: self.config.rate_scale,

@@ -29,9 +29,10 @@ pub(super) struct RunState {
 }
 
 impl RunState {
-    /// Creates the state of the one job that the emulator serves. `record` starts a recorder.
-    pub(super) fn new(timeline: Timeline, record: bool) -> Self {
-        let recorder = record.then(Recorder::default);
+    /// Creates the state of the one job that the emulator serves. `record` starts a recorder with that
+    /// interval between samples.
+    pub(super) fn new(timeline: Timeline, record: Option<Span>) -> Self {
+        let recorder = record.map(Recorder::new);
         Self { timeline, recorder, serves_one_job: true, ..Self::default() }
     }
 
@@ -109,7 +110,7 @@ mod tests {
     #[test]
     fn a_job_that_was_refused_a_host_is_given_up_when_nothing_comes() {
         let (start, end) = (Time(1), Time(1) + PATIENCE);
-        let mut state = RunState::new(Timeline::default(), false);
+        let mut state = RunState::new(Timeline::default(), None);
         assert!(state.next().is_none() && !state.is_stuck(end));
         state.refused(start);
         state.refused(start + Span::secs(3));

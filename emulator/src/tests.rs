@@ -48,6 +48,7 @@ fn frame(from: u32, entropy: u16, ecn: u8, control: bool) -> PacketFrame {
         trimmed: false,
         sent: Time::ZERO,
         overflow: 0,
+        endpoint: 0,
     }
 }
 

@@ -67,7 +67,8 @@ impl Emulator {
         // So many that no choice of ports hashes all of them to one spine.
         let bind = "127.0.0.1:0".parse().unwrap();
         let config = PortConfig { bind, paths: 64, ..PortConfig::default() };
-        EmulatorPort::attach(&EmulatorSpec { path: self.path.clone(), host }, member, &config)
+        let spec = EmulatorSpec { path: self.path.clone(), host, virtual_time: false };
+        EmulatorPort::attach(&spec, member, &config)
     }
 
     fn command(&self, text: &str) -> std::io::Result<String> {

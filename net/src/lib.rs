@@ -5,7 +5,7 @@
 //!
 //! - [`UdpPort`] is the kernel's UDP, with GSO trains, GRO and one source port for each path.
 //! - [`XdpPort`] sends and receives whole Ethernet frames (AF_XDP), over a [`UdpPort`].
-//! - [`EmulatorPort`] attaches to an emulated network.
+//! - [`EmulatorPort`] attaches to an emulated network, and [`VirtualPort`] to one whose clock is virtual.
 //! - [`CrcPort`], [`FaultPort`], [`PcapPort`] and [`SealPort`] wrap another port ([`PortLayer`]).
 //!
 //! A message port, [`MessagePort`], exchanges reliable, ordered records between processes of one host.
@@ -42,7 +42,8 @@ pub use burst::Burst;
 pub use config::{Feature, OpenReport, PortConfig};
 pub use crc::{CRC_LEN, CrcForm, CrcPort};
 pub use emulator::{
-    EmulatorPort, EmulatorSpec, EmulatorSpecError, HostChoice, HostList, HostListError,
+    AttachedPort, EmulatorPort, EmulatorSpec, EmulatorSpecError, HostChoice, HostList,
+    HostListError, VirtualPort,
 };
 pub use fault::{FaultPort, FaultSpec, FaultSpecError};
 pub use layer::{LayeredPort, PortLayer};

@@ -11,6 +11,7 @@ use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags;
 use crate::objects;
+use crate::virtual_time;
 use crate::wait::{self, Sleeper};
 
 impl State {
@@ -59,6 +60,8 @@ impl Cq {
             }
         }
         state.taken += n as u64;
+        drop(state);
+        virtual_time::charge_completions(n);
         Ok(n)
     }
 

@@ -25,6 +25,7 @@ use crate::optional::triggered_work;
 use crate::poll;
 use crate::progress::Progress;
 use crate::secret;
+use crate::virtual_time;
 
 // SAFETY: `Domain` is repr(C) and begins with the cell of a `fid_domain`, which begins with a `fid`;
 // `open` alone puts `FI_OPS` into one.
@@ -86,10 +87,12 @@ pub(crate) fn open(
         users: Users::default(),
         fabric: ObjectRef::new(fabric),
         // FI_THREAD_COMPLETION lets the queues of one endpoint's two sides have a thread each. Where the kernel has no
-        // membarrier(2), or a container forbids it, the background progress thread needs a lock to enter the domain.
+        // membarrier(2), or a container forbids it, the background progress thread needs a lock to enter the domain. In
+        // virtual time, threads that sleep drive its endpoints.
         locks: chosen.threading != threading::DOMAIN
             || automatic
-            || !endpoint_lock::barrier_available(),
+            || !endpoint_lock::barrier_available()
+            || virtual_time::is_wanted(),
         virtual_addresses: basic || chosen.mr_mode & mr_mode::VIRT_ADDR != 0,
         auth_key: chosen.domain_key.clone(),
         devices: !basic && chosen.mr_mode & mr_mode::HMEM != 0,
@@ -101,7 +104,12 @@ pub(crate) fn open(
         )),
         endpoints: Mutex::default(),
         counters: Mutex::default(),
-        progress: if automatic { Some(Progress::start()?) } else { None },
+        // In virtual time the application's calls do what the thread would have done meanwhile.
+        progress: if automatic && !virtual_time::is_wanted() {
+            Some(Progress::start()?)
+        } else {
+            None
+        },
         work: triggered_work::WorkQueue::default(),
         process: Process::current(),
         nic,

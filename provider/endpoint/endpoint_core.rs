@@ -20,6 +20,7 @@ use crate::mr::{Regions, UserMemory};
 use crate::optional::Facilities;
 use crate::stats::{Statistics, Turns};
 use crate::trace::Tracer;
+use crate::virtual_time;
 
 /// Turns after which timers are served even if packets keep coming.
 const TIMER_TURNS: u64 = 16;
@@ -251,6 +252,7 @@ impl Core {
     /// Submits an operation of the application to the engine.
     #[inline]
     pub(crate) fn submit(&mut self, now: Time, op: Operation) -> Result<Submitted, SubmitError> {
+        virtual_time::charge_send();
         self.poller.submit(now, &mut self.engine, &UserMemory(&self.regions), op)
     }
 
@@ -269,7 +271,11 @@ impl Core {
     pub(crate) fn deliver_completions(&mut self, bindings: &Bindings) -> bool {
         let mut busy = false;
         while let Some(done) = self.engine.poll_completion() {
-            busy = true;
+            if !std::mem::replace(&mut busy, true)
+                && squall_net::emulator::virtual_time::now().is_some()
+            {
+                virtual_time::count_completion();
+            }
             match &mut self.optional.staging {
                 None => self.deliver_completion(bindings, &done),
                 Some(staging) => {

@@ -4,15 +4,15 @@ use core::sync::atomic::Ordering;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
-use squall_base::{Instance, Seed, Span};
+use squall_base::{Instance, SecretRng, Seed, Span};
 use squall_cc::NetworkProfile;
 use squall_engine::{Config, Engine, NOMINAL_OVERHEAD, TransportConfig, UET_PORT};
 use squall_monitor::JobPlace;
 use squall_net::emulator::RECEIVE_BUFFER;
-use squall_net::emulator::frame::{JobRank, Welcome};
+use squall_net::emulator::frame::{JobRank, VirtualTime, Welcome};
 use squall_net::{
-    CRC_LEN, CrcPort, EmulatorPort, EmulatorSpec, FaultPort, FaultSpec, HostChoice, PcapPort,
-    PcapSpec, Port, PortConfig, SealPort, UdpPort, XdpPort,
+    AttachedPort, CRC_LEN, CrcPort, EmulatorSpec, FaultPort, FaultSpec, HostChoice, PcapPort,
+    PcapSpec, Port, PortConfig, SealPort, UdpPort, XdpPort, emulator,
 };
 
 use crate::activation;
@@ -34,6 +34,7 @@ use crate::nic::Nic;
 use crate::order;
 use crate::param::{EncryptionPolicy, Params, PeerPolicy, PortKind, WireKind, params};
 use crate::secret;
+use crate::virtual_time;
 
 /// Largest packet by default. Four of these fill a GSO train of 64 KiB, over IPv4 and over IPv6.
 const LARGEST_AUTO: usize = 16_312;
@@ -79,8 +80,12 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
         (false, None) => 0,
     };
     let max_packet = u32::try_from(packet - trailer).unwrap_or(u32::MAX);
-    let (instance, seed) = (secret::instance()?, secret::seed()?);
-    let pdc = transport_config(params, nic, max_packet, seed)?;
+    let fixed = FixedSeeds::of(&network, encrypts);
+    let (instance, seed) = match &fixed {
+        Some(fixed) => (fixed.instance(), fixed.seed()),
+        None => (secret::instance()?, secret::seed()?),
+    };
+    let pdc = transport_config(params, nic, max_packet, seed, network.virtual_time().is_some())?;
     if encrypts && (pdc.acks.telemetry || pdc.uses_rates()) {
         log::warn!(
             target: USER,
@@ -91,8 +96,15 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
         return Err(Errno::INVAL);
     }
     wire::check_transport(params, &pdc)?;
-    let secret = secret::generator("an endpoint's secrets")?.seed();
-    let messages = engine_config(params, max_packet, instance, secret);
+    let secret = match &fixed {
+        Some(fixed) => fixed.secret(),
+        None => secret::generator("an endpoint's secrets")?.seed(),
+    };
+    let mut messages = engine_config(params, max_packet, instance, secret);
+    if network.virtual_time().is_some() {
+        // The port takes packets no sooner than the wire is free, and their round trips count from there.
+        messages.batch_packets = 1;
+    }
     let keyed = key.is_some();
     let shm = settings.shared_memory.load(Ordering::Relaxed)
         && wire.is_none()
@@ -173,8 +185,50 @@ enum PacketNetwork {
     Sockets,
     /// AF_XDP sockets over them.
     Frames,
-    /// An emulator, which says this of itself.
-    Fabric(Welcome),
+    /// An emulator, which says this of itself, and the endpoint's number in its process.
+    Fabric(Welcome, u16),
+}
+
+impl PacketNetwork {
+    /// Returns the rules of virtual time, if the network's clock is virtual.
+    fn virtual_time(&self) -> Option<&VirtualTime> {
+        match self {
+            Self::Fabric(welcome, _) => welcome.virtual_time.as_ref(),
+            Self::Sockets | Self::Frames => None,
+        }
+    }
+}
+
+/// Seeds that are the same in each run, for an endpoint in virtual time. They depend on the run's seed, the host and the
+/// endpoint's number. No stranger can reach such an endpoint, so nothing has to be secret.
+struct FixedSeeds(u64);
+
+impl FixedSeeds {
+    /// Returns the seeds of an endpoint in virtual time that does not encrypt.
+    fn of(network: &PacketNetwork, encrypts: bool) -> Option<Self> {
+        let PacketNetwork::Fabric(welcome, number) = network else { return None };
+        let rules = welcome.virtual_time.filter(|_| !encrypts)?;
+        let place = u64::from(welcome.host) << 16 | u64::from(*number);
+        Some(Self(rules.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (place + 1)))
+    }
+
+    fn rng(&self) -> SecretRng {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&self.0.to_le_bytes());
+        SecretRng::from_seed(bytes)
+    }
+
+    fn instance(&self) -> Instance {
+        self.rng().instance()
+    }
+
+    fn seed(&self) -> u64 {
+        self.rng().next_u64() ^ 1
+    }
+
+    fn secret(&self) -> Seed {
+        self.rng().seed()
+    }
 }
 
 /// Opens the socket: at the port asked for, or at Ultra Ethernet's if it is free, or anywhere.
@@ -249,8 +303,18 @@ fn open_port(
 ) -> io::Result<(Box<dyn Port + Send>, u64, PacketNetwork)> {
     if let Some(spec) = emulator {
         let JobPlace { rank, ranks, .. } = job_place();
-        let port = EmulatorPort::attach(spec, JobRank { rank, ranks }, config)?;
-        let welcome = *port.welcome();
+        let attached = emulator::attach(spec, JobRank { rank, ranks }, config)?;
+        let (port, welcome, number): (Box<dyn Port + Send>, _, _) = match attached {
+            AttachedPort::Real(port) => {
+                let welcome = *port.welcome();
+                (port, welcome, 0)
+            }
+            AttachedPort::Virtual(port) => {
+                virtual_time::begin_process();
+                let (welcome, number) = (*port.welcome(), port.number());
+                (port, welcome, number)
+            }
+        };
         if spec.host == HostChoice::Rank && rank.is_none() {
             log::info!(
                 "no launcher gave this process a rank: it is host {}, the next free one",
@@ -258,7 +322,7 @@ fn open_port(
             );
         }
         log::info!("{} on emulator {}: {welcome:?}", port.local_addr(), spec.path.display());
-        return Ok((Box::new(port), RECEIVE_BUFFER as u64, PacketNetwork::Fabric(welcome)));
+        return Ok((port, RECEIVE_BUFFER as u64, PacketNetwork::Fabric(welcome, number)));
     }
     let (port, report) = UdpPort::open(config)?;
     log::info!("{report}");
@@ -289,13 +353,15 @@ fn with_network_facts(params: &Params, network: &PacketNetwork) -> Params {
     match network {
         PacketNetwork::Sockets => {}
         PacketNetwork::Frames => params.train = params.train.or(Some(FRAMED_TRAIN)),
-        PacketNetwork::Fabric(network) => {
+        PacketNetwork::Fabric(network, _) => {
             let mtu = u64::from(network.mtu);
             params.mtu = Some(params.mtu.map_or(mtu, |asked| asked.min(mtu)));
             params.link_rate = params.link_rate.or(Some(network.rate));
             params.min_rtt = params.min_rtt.or(Some(network.base_rtt));
             // Its round-trip time counts the host's delays already.
-            params.min_window = params.min_window.or(Some(FABRIC_PACKETS * mtu));
+            if network.virtual_time.is_none() {
+                params.min_window = params.min_window.or(Some(FABRIC_PACKETS * mtu));
+            }
             params.trimming |= network.trimming;
             // There is no segmentation offload to gain anything from, and a switch feels every burst.
             params.train = Some(1);
@@ -391,17 +457,32 @@ fn transport_config(
     nic: &Nic,
     max_packet: u32,
     seed: u64,
+    in_virtual_time: bool,
 ) -> Result<TransportConfig> {
     let nominal = max_packet + NOMINAL_OVERHEAD;
     let rtt = params.base_rtt();
-    let network = NetworkProfile {
-        min_base_rtt: Some(rtt),
-        min_window: Some(params.min_window.unwrap_or(1 << 20)),
-        ..NetworkProfile::new(params.rate(nic.speed_mbps), rtt, nominal, params.trimming)
+    let network = NetworkProfile::new(params.rate(nic.speed_mbps), rtt, nominal, params.trimming);
+    // Hosts in virtual time are as regular as those of the simulator, and need no floors.
+    let network = if in_virtual_time {
+        NetworkProfile { min_window: params.min_window, ..network }
+    } else {
+        let min_window = Some(params.min_window.unwrap_or(1 << 20));
+        NetworkProfile { min_base_rtt: Some(rtt), min_window, ..network }
     };
     let Algorithms { sender, paths, loss, scope } = choose(params, &network)?;
     let defaults = TransportConfig::new(max_packet, sender, paths, seed);
-    let rto_min = params.rto_min.unwrap_or(Span::millis(5));
+    let rto_min = params.rto_min.unwrap_or(if in_virtual_time {
+        // As in the simulator: 15 us, and six full queues of a bandwidth-delay product each.
+        Span::micros(15) + Span(rtt.0 * 6)
+    } else {
+        Span::millis(5)
+    });
+    let (ack_delay, probe_min) = if in_virtual_time {
+        (defaults.ack_delay.min(rtt), rtt)
+    } else {
+        (defaults.ack_delay, defaults.probe_min)
+    };
+    let rto_init = if in_virtual_time { rto_min } else { defaults.rto_init.max(rto_min) };
     let window = u16::try_from(params.recv_window).unwrap_or(defaults.recv_window_packets);
     // Networks made of software are to show what was simulated.
     let (ack_trigger, ack_linger) = if params.emulator.is_empty() {
@@ -412,9 +493,10 @@ fn transport_config(
     let config = TransportConfig {
         recv_window_packets: window,
         ack_linger,
-        ack_delay: params.ack_delay.unwrap_or(defaults.ack_delay),
+        ack_delay: params.ack_delay.unwrap_or(ack_delay),
+        probe_min,
         rto_min,
-        rto_init: defaults.rto_init.max(rto_min),
+        rto_init,
         contact_deadline: params.deadline.unwrap_or(defaults.contact_deadline),
         progress_deadline: params.deadline.unwrap_or(defaults.progress_deadline),
         idle_close: params.idle_close.unwrap_or(defaults.idle_close),

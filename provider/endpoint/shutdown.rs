@@ -8,6 +8,7 @@ use crate::background;
 use crate::clock;
 use crate::open_endpoints;
 use crate::process_report;
+use crate::virtual_time;
 
 /// The time for which a closing endpoint waits for acknowledgements, after it last heard one of the peers that owe
 /// them; and after that for peers that may not know yet that what they sent arrived.
@@ -136,7 +137,7 @@ impl Endpoint {
                 return;
             }
             drop(inner);
-            std::thread::yield_now();
+            virtual_time::wait_or_yield();
         }
     }
 
@@ -152,7 +153,7 @@ impl Endpoint {
                 return;
             }
             drop(inner);
-            std::thread::yield_now();
+            virtual_time::wait_or_yield();
         }
     }
 }

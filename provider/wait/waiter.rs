@@ -5,12 +5,13 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+use parking_lot::Mutex;
 use squall_base::Time;
 
 use super::prepare::{Event, Sleeper};
 use crate::clock;
 use crate::errno::{Errno, Result};
-use crate::objects::Process;
+use crate::objects::{PerProcess, Process};
 
 /// Takes a descriptor that a system call returned.
 ///
@@ -58,6 +59,21 @@ impl Event for Waiter {
     }
 }
 
+/// The epoll sets of all waiters.
+static OWNED: PerProcess<Mutex<Vec<RawFd>>> = PerProcess::new();
+
+/// Returns whether `fd` is the epoll set of a waiter.
+pub(crate) fn owns(fd: RawFd) -> bool {
+    OWNED.get().lock().contains(&fd)
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let fd = self.fd();
+        OWNED.get().lock().retain(|other| *other != fd);
+    }
+}
+
 impl Waiter {
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: the three system calls take numbers alone, and return a negative number or a new
@@ -74,6 +90,7 @@ impl Waiter {
         };
         let guests = AtomicU32::new(0);
         let waiter = Self { process: Process::current(), set, event, timer, guests };
+        OWNED.get().lock().push(waiter.fd());
         waiter.add(waiter.event.as_raw_fd())?;
         waiter.add(waiter.timer.as_raw_fd())?;
         Ok(waiter)

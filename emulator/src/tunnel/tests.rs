@@ -129,6 +129,7 @@ impl Endpoint {
             trimmed: false,
             sent: clock(),
             overflow: 0,
+            endpoint: 0,
         };
         self.stream.write_all(&head.encode(payload.len())).unwrap();
         self.stream.write_all(payload).unwrap();

@@ -218,6 +218,7 @@ impl World {
                     trimmed: false,
                     sent: now,
                     overflow: 0,
+                    endpoint: 0,
                 };
                 let flow = Route::flow(source, packet.dst);
                 let route = Route { from: n as u32, to: to as u32, flow };

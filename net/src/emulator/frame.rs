@@ -12,13 +12,18 @@
 //!  PACKET:  number = the UDP source port it would have (its entropy)
 //!   8  sent: CLOCK_MONOTONIC nanoseconds (u64)
 //!  16  overflow: datagrams the emulator dropped because this endpoint did not read (u32)
-//!  20  DSCP (u8), 21 zero, 22 zero
+//!  20  DSCP (u8), 21 zero
+//!  22  number of the endpoint in its process (u16; zero unless the network is in virtual time)
 //!  24  address (20 bytes: IP as IPv6 or IPv4-mapped 16, port 2, 4 or 6, zero)
 //!  44  the UDP payload
 //! ```
 //!
 //! In a packet to the emulator the address is the destination. In a packet from the emulator it is the
 //! source, with the entropy as its port. Both ends live on one host, so they share the monotonic clock.
+//!
+//! In virtual time all endpoints of a process share one connection, and `sent` is a virtual time: of the
+//! packet's departure, or of its arrival. The emulator sends nothing but answers: a WELCOME to a hello,
+//! and after a WAIT the packets that have arrived, followed by a RESUME.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -26,7 +31,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use crate::base::{Rate, Span, Time};
 
 /// First bytes of a hello and a welcome. They detect other programs and other versions.
-pub const MAGIC: [u8; 8] = *b"squallf2";
+pub const MAGIC: [u8; 8] = *b"squallf3";
 /// Number of bytes with which every frame begins.
 pub const HEAD: usize = 8;
 /// Number of bytes before the UDP payload in the frame of a packet.
@@ -54,12 +59,21 @@ pub enum FrameKind {
     Command = 6,
     /// The emulator's answer to a command, as text. The connection ends.
     Reply = 7,
+    /// Frame from a process in virtual time: it waits for the emulator's [`Resume`]: [`Wait`].
+    Wait = 8,
+    /// The emulator's answer to a wait: [`Resume`].
+    Resume = 9,
+    /// Frame from a process in virtual time: an endpoint closes, whose number in the process is the
+    /// body (u16).
+    Close = 10,
 }
 
 impl FrameKind {
     fn from_byte(byte: u8) -> Option<Self> {
-        use FrameKind::{Command, Hello, Nobody, Packet, Refused, Reply, Welcome};
-        [Hello, Welcome, Refused, Packet, Nobody, Command, Reply]
+        use FrameKind::{
+            Close, Command, Hello, Nobody, Packet, Refused, Reply, Resume, Wait, Welcome,
+        };
+        [Hello, Welcome, Refused, Packet, Nobody, Command, Reply, Wait, Resume, Close]
             .into_iter()
             .find(|kind| *kind as u8 == byte)
     }
@@ -190,6 +204,8 @@ pub struct PacketFrame {
     pub sent: Time,
     /// Number of datagrams dropped because the receiver did not read, modulo 2^32.
     pub overflow: u32,
+    /// In virtual time, the number of the endpoint in its process.
+    pub endpoint: u16,
 }
 
 const CONTROL: u8 = 1 << 2;
@@ -210,6 +226,7 @@ impl PacketFrame {
         out[8..16].copy_from_slice(&self.sent.0.to_le_bytes());
         out[16..20].copy_from_slice(&self.overflow.to_le_bytes());
         out[20] = self.dscp & 0x3f;
+        out[22..24].copy_from_slice(&self.endpoint.to_le_bytes());
         out[24..].copy_from_slice(&encode_address(self.addr));
         out
     }
@@ -234,6 +251,7 @@ impl PacketFrame {
             trimmed: head[1] & TRIMMED != 0,
             sent: Time(u64::from(word(8)) | u64::from(word(12)) << 32),
             overflow: word(16),
+            endpoint: u16::from_le_bytes([head[22], head[23]]),
         };
         Ok((decoded, payload))
     }
@@ -309,18 +327,214 @@ pub struct Welcome {
     pub mtu: u32,
     /// Switches trim packets instead of dropping them.
     pub trimming: bool,
+    /// The rules of virtual time, if the network's clock is virtual.
+    pub virtual_time: Option<VirtualTime>,
 }
+
+/// The rules by which the virtual clock of a process advances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VirtualTime {
+    /// Time at which the clock begins, on the axis of CLOCK_MONOTONIC.
+    pub origin: Time,
+    /// Nanoseconds from CLOCK_MONOTONIC to CLOCK_REALTIME.
+    pub calendar: u64,
+    /// Seed of what endpoints draw at random.
+    pub seed: u64,
+    /// Virtual time that passes per CPU time of the application, in millionths. Zero: computation
+    /// takes no time.
+    pub cpu_scale: u32,
+    /// The times that calls take.
+    pub overhead: HostOverhead,
+    /// The longest time by which the clock of a process jumps that polls and finds nothing.
+    pub longest_idle: Span,
+}
+
+/// Virtual times that work of a host takes, as in the LogGP model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostOverhead {
+    /// A call that posts an operation, nanoseconds.
+    pub send: u32,
+    /// A completion that the application reads, nanoseconds.
+    pub receive: u32,
+    /// A call that reads a queue, nanoseconds.
+    pub poll: u32,
+    /// A payload byte that a port sends or receives, picoseconds.
+    pub byte: u32,
+    /// A call that reads the clock, nanoseconds.
+    pub clock: u32,
+}
+
+impl Default for HostOverhead {
+    /// Returns the times of a network card that places payload by itself: 100 ns for a descriptor and
+    /// the doorbell, 100 ns for a completion, 50 ns for an empty poll.
+    fn default() -> Self {
+        Self { send: 100, receive: 100, poll: 50, byte: 0, clock: 20 }
+    }
+}
+
+impl VirtualTime {
+    /// Number of bytes of the encoded rules.
+    const LEN: usize = 7 * 8;
+
+    fn encode(&self) -> Vec<u8> {
+        let HostOverhead { send, receive, poll, byte, clock } = self.overhead;
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        [
+            self.origin.0,
+            self.calendar,
+            self.seed,
+            self.longest_idle.0,
+            pair(self.cpu_scale, clock),
+            pair(send, receive),
+            pair(poll, byte),
+        ]
+        .into_iter()
+        .flat_map(u64::to_le_bytes)
+        .collect()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::LEN] = bytes.first_chunk()?;
+        let long = |at: usize| long_at(bytes, at * 8);
+        let pair = |at: usize| (long(at) as u32, (long(at) >> 32) as u32);
+        let ((cpu_scale, clock), (send, receive), (poll, byte)) = (pair(4), pair(5), pair(6));
+        Some(Self {
+            origin: Time(long(0)),
+            calendar: long(1),
+            seed: long(2),
+            longest_idle: Span(long(3)),
+            cpu_scale,
+            overhead: HostOverhead { send, receive, poll, byte, clock },
+        })
+    }
+}
+
+/// Returns the number at the offset `at` of `bytes`, which are long enough.
+fn long_at(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..at + 8].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+}
+
+/// The reason why a process in virtual time waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum WaitReason {
+    /// The process polls and finds nothing. It goes on after a while because it may poll for something
+    /// else, too.
+    Idle = 0,
+    /// The process needs all arrivals up to its own time, to go on at that time.
+    Sync = 1,
+    /// The process computes or sleeps until a time, whatever arrives; its transport still answers.
+    Busy = 2,
+    /// The process polls and finds nothing; at the end of the wait its transport acts by itself.
+    Timer = 3,
+}
+
+/// A process in virtual time waits. Until the emulator's answer it sends nothing; it promises not to
+/// send anything before `until` either, unless a packet arrives for it before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// The time of the process.
+    pub now: Time,
+    /// The time at which the process goes on although nothing arrived.
+    pub until: Time,
+    /// The reason.
+    pub reason: WaitReason,
+    /// The time for which the process has computed since the last wait.
+    pub computed: Span,
+    /// The time that its calls have taken since the last wait.
+    pub overhead: Span,
+}
+
+impl Wait {
+    /// Encodes the wait as a frame.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEAD + 32] {
+        let mut frame = [0; HEAD + 32];
+        frame[0] = FrameKind::Wait as u8;
+        frame[1] = self.reason as u8;
+        frame[4] = 32;
+        let words = [self.now.0, self.until.0, self.computed.0, self.overhead.0];
+        for (place, word) in frame[HEAD..].chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        frame
+    }
+
+    /// Decodes a [`FrameKind::Wait`] frame.
+    ///
+    /// # Errors
+    /// The frame has another length, or an unknown reason.
+    pub fn decode(frame: &Frame<'_>) -> Result<Self, FrameError> {
+        let bytes: &[u8; HEAD + 32] = frame
+            .bytes
+            .try_into()
+            .map_err(|_| FrameError::Length(frame.kind, frame.bytes.len()))?;
+        let reasons = [WaitReason::Idle, WaitReason::Sync, WaitReason::Busy, WaitReason::Timer];
+        let reason = reasons.into_iter().find(|reason| *reason as u8 == bytes[1]);
+        let long = |at: usize| long_at(bytes, HEAD + at * 8);
+        Ok(Self {
+            now: Time(long(0)),
+            until: Time(long(1)),
+            reason: reason.ok_or(FrameError::Kind(bytes[1]))?,
+            computed: Span(long(2)),
+            overhead: Span(long(3)),
+        })
+    }
+}
+
+/// A process in virtual time goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resume {
+    /// The time at which the process goes on.
+    pub now: Time,
+    /// All packets that arrive before this time were sent to the process.
+    pub horizon: Time,
+}
+
+impl Resume {
+    /// Encodes the answer as a frame.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEAD + 16] {
+        let mut frame = [0; HEAD + 16];
+        (frame[0], frame[4]) = (FrameKind::Resume as u8, 16);
+        frame[HEAD..HEAD + 8].copy_from_slice(&self.now.0.to_le_bytes());
+        frame[HEAD + 8..].copy_from_slice(&self.horizon.0.to_le_bytes());
+        frame
+    }
+
+    /// Decodes a [`FrameKind::Resume`] frame.
+    ///
+    /// # Errors
+    /// The frame has another length.
+    pub fn decode(frame: &Frame<'_>) -> Result<Self, FrameError> {
+        let bytes: &[u8; HEAD + 16] = frame
+            .bytes
+            .try_into()
+            .map_err(|_| FrameError::Length(frame.kind, frame.bytes.len()))?;
+        Ok(Self { now: Time(long_at(bytes, HEAD)), horizon: Time(long_at(bytes, HEAD + 8)) })
+    }
+}
+
+/// Bit of the welcome's flags: switches trim.
+const TRIMS: u32 = 1;
+/// Bit of the welcome's flags: the rules of virtual time follow.
+const IN_VIRTUAL_TIME: u32 = 2;
 
 impl Welcome {
     /// Encodes the welcome as a frame.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut body = MAGIC.to_vec();
-        for word in [self.host, self.hosts, self.mtu, u32::from(self.trimming)] {
+        let flags = if self.trimming { TRIMS } else { 0 }
+            | if self.virtual_time.is_some() { IN_VIRTUAL_TIME } else { 0 };
+        for word in [self.host, self.hosts, self.mtu, flags] {
             body.extend_from_slice(&word.to_le_bytes());
         }
         for word in [self.rate.0, self.base_rtt.0] {
             body.extend_from_slice(&word.to_le_bytes());
+        }
+        if let Some(rules) = &self.virtual_time {
+            body.extend_from_slice(&rules.encode());
         }
         encode(FrameKind::Welcome, &body)
     }
@@ -331,18 +545,22 @@ impl Welcome {
     /// The body is of another version, or is not a welcome.
     pub fn decode(body: &[u8]) -> Result<Self, FrameError> {
         let rest = body.strip_prefix(&MAGIC).ok_or(FrameError::Magic)?;
-        let rest: &[u8; 32] =
-            rest.first_chunk().ok_or(FrameError::Length(FrameKind::Welcome, HEAD + body.len()))?;
+        let length = FrameError::Length(FrameKind::Welcome, HEAD + body.len());
+        let (rest, rules) = rest.split_first_chunk::<32>().ok_or(length)?;
         let word =
             |at: usize| u32::from_le_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
-        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let virtual_time = match word(12) & IN_VIRTUAL_TIME {
+            0 => None,
+            _ => Some(VirtualTime::decode(rules).ok_or(length)?),
+        };
         Ok(Self {
             host: word(0),
             hosts: word(4),
             mtu: word(8),
-            trimming: word(12) != 0,
-            rate: Rate(long(16)),
-            base_rtt: Span(long(24)),
+            trimming: word(12) & TRIMS != 0,
+            rate: Rate(long_at(rest, 16)),
+            base_rtt: Span(long_at(rest, 24)),
+            virtual_time,
         })
     }
 }
@@ -361,6 +579,7 @@ mod tests {
             trimmed: false,
             sent: Time(0x0123_4567_89AB_CDEF),
             overflow: 77,
+            endpoint: 0x0102,
         }
     }
 
@@ -387,16 +606,50 @@ mod tests {
             assert_eq!(frame.kind, FrameKind::Hello);
             assert_eq!(Hello::decode(frame.body()), Ok(hello));
         }
-        let welcome = Welcome {
-            host: 1,
-            hosts: 8,
-            rate: Rate(1 << 40),
-            base_rtt: Span(5_000_000_000),
-            mtu: 4096,
-            trimming: true,
+        let rules = VirtualTime {
+            origin: Time(1 << 50),
+            calendar: 7,
+            seed: 9,
+            cpu_scale: 1_500_000,
+            overhead: HostOverhead { send: 1, receive: 2, poll: 3, byte: 4, clock: 5 },
+            longest_idle: Span::millis(1),
         };
-        let bytes = welcome.encode();
-        assert_eq!(Welcome::decode(Frame::first(&bytes).unwrap().unwrap().body()), Ok(welcome));
+        for virtual_time in [None, Some(rules)] {
+            let welcome = Welcome {
+                host: 1,
+                hosts: 8,
+                rate: Rate(1 << 40),
+                base_rtt: Span(5_000_000_000),
+                mtu: 4096,
+                trimming: true,
+                virtual_time,
+            };
+            let bytes = welcome.encode();
+            let body = Frame::first(&bytes).unwrap().unwrap().body();
+            assert_eq!(Welcome::decode(body), Ok(welcome));
+            let short = Welcome::decode(&body[..body.len() - 1]);
+            assert!(matches!(short, Err(FrameError::Length(FrameKind::Welcome, _))));
+        }
+    }
+
+    #[test]
+    fn waits_and_answers_survive_the_round_trip() {
+        for reason in [WaitReason::Idle, WaitReason::Sync, WaitReason::Busy, WaitReason::Timer] {
+            let (now, until) = (Time(1 << 60), Time(u64::MAX));
+            let wait = Wait { now, until, reason, computed: Span(3), overhead: Span(1 << 33) };
+            let bytes = wait.encode();
+            assert_eq!(Wait::decode(&Frame::first(&bytes).unwrap().unwrap()), Ok(wait));
+        }
+        let resume = Resume { now: Time(u64::MAX - 1), horizon: Time(256) };
+        let bytes = resume.encode();
+        assert_eq!(Resume::decode(&Frame::first(&bytes).unwrap().unwrap()), Ok(resume));
+        let mut wait = encode(FrameKind::Wait, &[0; 32]);
+        wait[1] = 4;
+        let frame = Frame::first(&wait).unwrap().unwrap();
+        assert_eq!(Wait::decode(&frame), Err(FrameError::Kind(4)));
+        let short = encode(FrameKind::Resume, &[0; 15]);
+        let frame = Frame::first(&short).unwrap().unwrap();
+        assert!(matches!(Resume::decode(&frame), Err(FrameError::Length(..))));
     }
 
     #[test]

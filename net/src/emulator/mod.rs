@@ -9,6 +9,7 @@ pub mod frame;
 mod spec;
 #[cfg(test)]
 pub(crate) mod tests;
+pub mod virtual_time;
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -26,6 +27,7 @@ use crate::{
 };
 use frame::{Frame, FrameKind, Hello, JobRank, MAX_FRAME, PACKET_HEAD, PacketFrame, Welcome};
 pub use spec::{EmulatorSpec, EmulatorSpecError, HostChoice, HostList, HostListError};
+pub use virtual_time::VirtualPort;
 
 /// Number of bytes that may wait for an endpoint that does not read, like the receive buffer of a
 /// socket.
@@ -79,34 +81,83 @@ fn now() -> Time {
     Time(seconds * 1_000_000_000 + u64::try_from(ts.tv_nsec).unwrap_or(0))
 }
 
+/// A port on an emulated network, whose clock is real or virtual.
+pub enum AttachedPort {
+    /// The network's clock is the real one.
+    Real(Box<EmulatorPort>),
+    /// The network's clock is virtual.
+    Virtual(Box<VirtualPort>),
+}
+
+/// Binds the address (port 0: any) and attaches to the emulator under it, with the rank `member`.
+/// Waits for the emulator's answer for at most five seconds.
+///
+/// # Errors
+/// The error of the system for the address, such as `AddrInUse`. For the emulator, an error that
+/// names the socket and the reason: nobody listens, the emulator refused, the other side is not an
+/// emulator, or its clock is not of the kind that `spec` says.
+pub fn attach(
+    spec: &EmulatorSpec,
+    member: JobRank,
+    config: &PortConfig,
+) -> io::Result<AttachedPort> {
+    if config.bind.ip().is_unspecified() {
+        return Err(io::Error::new(
+            ErrorKind::InvalidInput,
+            "an endpoint on an emulator cannot be bound to the unspecified address",
+        ));
+    }
+    // The socket is bound before the hello is sent, because the hello contains the port number.
+    let reserved = open_plain(&config.bind)?;
+    reserved.bind(&config.bind.into())?;
+    let local = bound_address(&reserved)?;
+    let host = spec.host_of(member);
+    let attached = host.map_err(|text| io::Error::new(ErrorKind::InvalidInput, text));
+    let attached = attached.and_then(|host| {
+        let hello = Hello { addr: local, host, process: std::process::id(), member }.encode();
+        let place = (reserved, local);
+        Ok(if spec.virtual_time {
+            AttachedPort::Virtual(Box::new(VirtualPort::open(spec, &hello, place, config)?))
+        } else {
+            AttachedPort::Real(Box::new(EmulatorPort::open(spec, &hello, place, config)?))
+        })
+    });
+    attached.map_err(|error| {
+        let cure = match error.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                "; is it running? (squall emulate up)"
+            }
+            _ => "",
+        };
+        io::Error::new(error.kind(), format!("emulator {}: {error}{cure}", spec.path.display()))
+    })
+}
+
 impl EmulatorPort {
-    /// Binds the address (port 0: any) and attaches to the emulator under it, with the rank
-    /// `member`. Waits for the emulator's answer for at most five seconds.
+    /// Attaches to an emulator whose clock is real; see [`attach`].
     ///
     /// # Errors
-    /// The error of the system for the address, such as `AddrInUse`. For the emulator, an error
-    /// that names the socket and the reason: nobody listens, the emulator refused, or the other
-    /// side is not an emulator.
+    /// See [`attach`].
     pub fn attach(spec: &EmulatorSpec, member: JobRank, config: &PortConfig) -> io::Result<Self> {
-        if config.bind.ip().is_unspecified() {
-            return Err(io::Error::new(
-                ErrorKind::InvalidInput,
-                "an endpoint on an emulator cannot be bound to the unspecified address",
+        match attach(&EmulatorSpec { virtual_time: false, ..spec.clone() }, member, config)? {
+            AttachedPort::Real(port) => Ok(*port),
+            AttachedPort::Virtual(_) => Err(ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    /// Attaches an endpoint whose address `reserved` has.
+    fn open(
+        spec: &EmulatorSpec,
+        hello: &[u8],
+        (reserved, local): (Socket, SocketAddr),
+        config: &PortConfig,
+    ) -> io::Result<Self> {
+        let (stream, welcome) = greet(spec, hello, local)?;
+        if welcome.virtual_time.is_some() {
+            return Err(invalid(
+                "its clock is virtual: write \",virtual\" behind its path".to_owned(),
             ));
         }
-        // The socket is bound before the hello is sent, because the hello contains the port number.
-        let reserved = open_plain(&config.bind)?;
-        reserved.bind(&config.bind.into())?;
-        let local = bound_address(&reserved)?;
-        let (stream, welcome) = attach_stream(spec, member, local).map_err(|error| {
-            let cure = match error.kind() {
-                ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-                    "; is it running? (squall emulate up)"
-                }
-                _ => "",
-            };
-            io::Error::new(error.kind(), format!("emulator {}: {error}{cure}", spec.path.display()))
-        })?;
         Ok(Self {
             spec: spec.clone(),
             config: config.clone(),
@@ -217,6 +268,7 @@ impl EmulatorPort {
                 trimmed: false,
                 sent,
                 overflow: 0,
+                endpoint: 0,
             };
             frames.extend_from_slice(&head.encode(packet.len as usize));
             burst.copy(packet, &mut frames);
@@ -316,21 +368,22 @@ impl EmulatorPort {
     }
 }
 
+/// Returns the error that the other side of a connection violates the protocol.
+fn invalid(text: String) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, text)
+}
+
 /// Connects to the emulator, sends the hello and reads the answer.
-fn attach_stream(
+fn greet(
     spec: &EmulatorSpec,
-    member: JobRank,
+    hello: &[u8],
     local: SocketAddr,
 ) -> io::Result<(UnixStream, Welcome)> {
     let mut stream = UnixStream::connect(&spec.path)?;
     stream.set_read_timeout(Some(ATTACH_TIMEOUT))?;
     stream.set_write_timeout(Some(ATTACH_TIMEOUT))?;
-    let invalid = |text: String| io::Error::new(ErrorKind::InvalidData, text);
-    let host = spec.host_of(member);
-    let host = host.map_err(|text| io::Error::new(ErrorKind::InvalidInput, text))?;
-    let hello = Hello { addr: local, host, process: std::process::id(), member };
     let mut bytes = Vec::new();
-    stream.write_all(&hello.encode())?;
+    stream.write_all(hello)?;
     loop {
         // Only the answer is read here. Packets may follow at once, and they belong to the port.
         let wanted = match bytes.get(4..8) {

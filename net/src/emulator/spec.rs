@@ -6,16 +6,20 @@ use std::str::FromStr;
 
 use super::frame::JobRank;
 
+/// Word behind the path of an emulator whose clock is virtual.
+const VIRTUAL: &str = ",virtual";
 /// Largest number of ranks in a list of hosts.
 const MOST_RANKS: usize = 1 << 16;
 
-/// An emulator and a host of its network: `PATH[,host=N|rank|LIST]`.
+/// An emulator and a host of its network: `PATH[,virtual][,host=N|rank|LIST]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmulatorSpec {
     /// Path of the emulator's Unix socket.
     pub path: PathBuf,
     /// Host that the endpoint asks for.
     pub host: HostChoice,
+    /// The clock of the network is virtual.
+    pub virtual_time: bool,
 }
 
 /// The host of a topology that an endpoint asks for.
@@ -144,7 +148,7 @@ impl fmt::Display for EmulatorSpecError {
         write!(
             f,
             "\"{}\" is not the path of an emulator's socket, or PATH,host=NUMBER, or PATH,host=rank, or PATH,host=LIST with a \
-             host for each rank, such as 0,2x8,5-7",
+             host for each rank, such as 0,2x8,5-7; PATH may be followed by ,virtual",
             self.0
         )
     }
@@ -158,7 +162,7 @@ impl FromStr for EmulatorSpec {
     fn from_str(text: &str) -> Result<Self, EmulatorSpecError> {
         let bad = || EmulatorSpecError(text.to_owned());
         let (path, host) = match text.rsplit_once(",host=") {
-            None if text.contains(',') => return Err(bad()),
+            None if text.strip_suffix(VIRTUAL).unwrap_or(text).contains(',') => return Err(bad()),
             None => (text, HostChoice::Free),
             Some((path, "rank")) => (path, HostChoice::Rank),
             Some((path, list)) => {
@@ -171,10 +175,12 @@ impl FromStr for EmulatorSpec {
                 (path, host)
             }
         };
+        let real = path.strip_suffix(VIRTUAL);
+        let (path, virtual_time) = (real.unwrap_or(path), real.is_some());
         if path.is_empty() {
             return Err(bad());
         }
-        Ok(Self { path: path.into(), host })
+        Ok(Self { path: path.into(), host, virtual_time })
     }
 }
 
@@ -191,13 +197,32 @@ mod tests {
         let spec: EmulatorSpec = "/run/emulator.sock".parse().unwrap();
         assert_eq!(
             spec,
-            EmulatorSpec { path: "/run/emulator.sock".into(), host: HostChoice::Free }
+            EmulatorSpec {
+                path: "/run/emulator.sock".into(),
+                host: HostChoice::Free,
+                virtual_time: false
+            }
         );
+        let spec: EmulatorSpec = "/run/e,virtual".parse().unwrap();
+        assert_eq!((spec.path.to_str(), spec.virtual_time), (Some("/run/e"), true));
+        let spec: EmulatorSpec = "/run/e,virtual,host=rank".parse().unwrap();
+        assert_eq!((spec.path.to_str(), spec.virtual_time), (Some("/run/e"), true));
+        assert_eq!(spec.host, HostChoice::Rank);
         let spec: EmulatorSpec = "rel/a,b,host=7".parse().unwrap();
-        assert_eq!(spec, EmulatorSpec { path: "rel/a,b".into(), host: HostChoice::Number(7) });
+        assert_eq!(
+            spec,
+            EmulatorSpec {
+                path: "rel/a,b".into(),
+                host: HostChoice::Number(7),
+                virtual_time: false
+            }
+        );
         assert_eq!(spec.host_of(member(Some(1))), Ok(Some(7)));
         let spec: EmulatorSpec = "/run/f,host=rank".parse().unwrap();
-        assert_eq!(spec, EmulatorSpec { path: "/run/f".into(), host: HostChoice::Rank });
+        assert_eq!(
+            spec,
+            EmulatorSpec { path: "/run/f".into(), host: HostChoice::Rank, virtual_time: false }
+        );
         assert_eq!(spec.host_of(member(Some(5))), Ok(Some(5)));
         assert_eq!(spec.host_of(member(None)), Ok(None));
         for bad in ["", "/a,rank=3", "/a,b", "/a,host=x", "/a,host=", ",host=1", "/a,host=1,,2"] {

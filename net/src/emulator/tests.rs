@@ -18,6 +18,7 @@ const WELCOME: Welcome = Welcome {
     base_rtt: Span::micros(40),
     mtu: 4096,
     trimming: true,
+    virtual_time: None,
 };
 
 /// Returns a socket path that no other test uses.
@@ -38,7 +39,8 @@ fn emulator<T: Send + 'static>(
 ) -> (EmulatorSpec, JoinHandle<T>) {
     let path = path();
     let listener = UnixListener::bind(&path).unwrap();
-    let spec = EmulatorSpec { path: path.clone(), host: HostChoice::Number(2) };
+    let spec =
+        EmulatorSpec { path: path.clone(), host: HostChoice::Number(2), virtual_time: false };
     let thread = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         std::fs::remove_file(path).unwrap();
@@ -210,6 +212,7 @@ fn unread_bytes_in_the_port_make_a_deadline() {
             trimmed: false,
             sent: Time::ZERO,
             overflow: 0,
+            endpoint: 0,
         };
         stream.write_all(&[head.encode(0), head.encode(0), head.encode(0)].concat()).unwrap();
         stream
@@ -280,7 +283,7 @@ fn invalid_data_from_the_emulator_ends_the_connection() {
 
 #[test]
 fn errors_of_attaching_name_the_cause() {
-    let nowhere = EmulatorSpec { path: path(), host: HostChoice::Free };
+    let nowhere = EmulatorSpec { path: path(), host: HostChoice::Free, virtual_time: false };
     let error = EmulatorPort::attach(&nowhere, JobRank::default(), &config()).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     let text = error.to_string();

@@ -328,6 +328,25 @@ impl Network {
         (packet, free_at)
     }
 
+    /// Sends a packet from `host` at `at`, for a driver that acts as the network card itself and lags
+    /// behind the network: `at` may be earlier than [`Network::now`] by less than the latency of the
+    /// host's link. The wire must be free at `at`. Switch programs read its `options`. Returns the
+    /// packet's number, and the time at which the wire will be free again.
+    pub fn launch(
+        &mut self,
+        at: Picos,
+        host: u32,
+        header: PacketHeader,
+        options: Option<&PacketOptions>,
+    ) -> (u32, Picos) {
+        let port = self.host_ports[host as usize];
+        let (free_at, arrives) = self.switches.transmit(at, port, header.bytes);
+        debug_assert!(arrives >= self.now, "a packet reached its switch in the past");
+        let packet = self.make(host, port, header, options);
+        self.arrive(port, packet, arrives.max(self.now));
+        (packet, free_at)
+    }
+
     fn make(
         &mut self,
         host: u32,

@@ -2,6 +2,7 @@
 
 use squall_base::{Batch, Span, Time};
 use squall_engine::Engine;
+use squall_net::emulator::virtual_time;
 use squall_net::{Burst, Port};
 
 use crate::clock;
@@ -68,8 +69,11 @@ impl Outbox {
                     break;
                 }
             }
-            busy = true;
-            if !self.send(now, port) {
+            let before = self.sent;
+            let all = self.send(now, port);
+            // In virtual time, trying again at the same time would be in vain.
+            busy |= self.sent > before || virtual_time::now().is_none();
+            if !all {
                 break;
             }
         }

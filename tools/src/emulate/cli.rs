@@ -14,7 +14,9 @@ use super::tunnel::{self, TunnelArgs};
 use crate::plan::TopologyTable;
 use squall_base::{Rate, Span};
 use squall_emulator::tunnel::FarEnd;
-use squall_emulator::{Command, Relay, RelayConfig, Status, ask, parse_rate, parse_share};
+use squall_emulator::{
+    Command, Relay, RelayConfig, Status, VirtualTimeConfig, ask, parse_rate, parse_share,
+};
 use squall_netsim::Picos;
 use squall_netsim::model::NetworkArgs;
 use squall_netsim::settings::Settings;
@@ -141,9 +143,9 @@ pub(crate) struct EmulatorArgs {
     /// Latency of all links of such a topology, ns [default: 1000].
     #[arg(long, value_name = "NS")]
     pub latency: Option<u64>,
-    /// Multiply all rates by this.
-    #[arg(long, value_name = "FACTOR", default_value_t = 0.01)]
-    pub rate_scale: f64,
+    /// Multiply all rates by this [default: 0.01, and 1 in virtual time].
+    #[arg(long, value_name = "FACTOR")]
+    pub rate_scale: Option<f64>,
     /// Multiply all latencies by this. Default: as much as rates are divided by, the same network in
     /// slow motion.
     #[arg(long, value_name = "FACTOR")]
@@ -154,9 +156,10 @@ pub(crate) struct EmulatorArgs {
     /// What ports and switches are like.
     #[command(flatten)]
     pub network: NetworkArgs,
-    /// What the hosts of this machine add to the round-trip time, us; told to endpoints.
-    #[arg(long, value_name = "US", default_value_t = 200)]
-    pub host_delay: u64,
+    /// What the hosts of this machine add to the round-trip time, us; told to endpoints [default: 200, and 0 in virtual
+    /// time].
+    #[arg(long, value_name = "US")]
+    pub host_delay: Option<u64>,
     /// Let other machines in, whose `squall emulate tunnel` leads to this UDP address and port. Whoever reaches it is let in.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
@@ -209,7 +212,7 @@ impl EmulatorArgs {
 
     /// Returns the settings of the emulator before scaling, under the names of the options.
     /// Settings of the network have the keys of a plan.
-    pub(crate) fn settings(&self, topo: &str) -> Settings {
+    pub(crate) fn settings(&self, topo: &str, in_virtual_time: bool) -> Settings {
         let mut settings = Settings::default();
         settings.set("emulator.topo", topo);
         let optional = [
@@ -219,9 +222,9 @@ impl EmulatorArgs {
         for (key, value) in optional.into_iter().filter_map(|(key, value)| Some((key, value?))) {
             settings.set(key, value);
         }
-        settings.set("emulator.rate_scale", self.rate_scale);
-        settings.set("emulator.latency_scale", self.times());
-        settings.set("emulator.host_delay_us", self.host_delay);
+        settings.set("emulator.rate_scale", self.rates(in_virtual_time));
+        settings.set("emulator.latency_scale", self.times(in_virtual_time));
+        settings.set("emulator.host_delay_us", self.host_delay_us(in_virtual_time));
         settings.set("transport.mtu", self.mtu);
         settings.set("seed", self.seed);
         settings.set_table("network", &self.network.options());
@@ -229,19 +232,38 @@ impl EmulatorArgs {
         settings
     }
 
-    /// Returns the factor by which latencies are multiplied.
-    fn times(&self) -> f64 {
-        self.latency_scale.unwrap_or(1.0 / self.rate_scale)
+    /// Returns the factor by which rates are multiplied.
+    fn rates(&self, in_virtual_time: bool) -> f64 {
+        self.rate_scale.unwrap_or(if in_virtual_time { 1.0 } else { 0.01 })
     }
 
-    /// Opens the emulator that the options describe.
-    pub(crate) fn open(&self, topo: &str, socket: PathBuf) -> Result<Relay, String> {
+    /// Returns the factor by which latencies are multiplied.
+    fn times(&self, in_virtual_time: bool) -> f64 {
+        self.latency_scale.unwrap_or(1.0 / self.rates(in_virtual_time))
+    }
+
+    fn host_delay_us(&self, in_virtual_time: bool) -> u64 {
+        self.host_delay.unwrap_or(if in_virtual_time { 0 } else { 200 })
+    }
+
+    /// Opens the emulator that the options describe, in virtual time by the rules of `virtual_time`.
+    ///
+    /// # Errors
+    /// The topology or an option is not valid, or the socket cannot be opened.
+    pub(crate) fn open(
+        &self,
+        topo: &str,
+        socket: PathBuf,
+        virtual_time: Option<VirtualTimeConfig>,
+    ) -> Result<Relay, String> {
+        let in_virtual_time = virtual_time.is_some();
         let config = RelayConfig {
-            rate_scale: self.rate_scale,
-            latency_scale: self.times(),
+            rate_scale: self.rates(in_virtual_time),
+            latency_scale: self.times(in_virtual_time),
             mtu: self.mtu,
             network: self.network.options(),
-            host_delay: Span::micros(self.host_delay),
+            host_delay: Span::micros(self.host_delay_us(in_virtual_time)),
+            virtual_time,
             seed: self.seed,
             ..RelayConfig::new(socket, self.topology(topo)?)
         };
@@ -267,7 +289,7 @@ impl EmulatorArgs {
 pub(crate) fn about(relay: &Relay) -> String {
     let (topology, status) = (relay.topology(), relay.status());
     format!(
-        "{} hosts, {} switches, {} links; hosts at {:.3} Gb/s, round trip {:.0} us; {}",
+        "{} hosts, {} switches, {} links; hosts at {:.3} Gb/s, round trip {:.1} us; {}",
         topology.hosts,
         topology.switches.len(),
         topology.links.len(),
@@ -333,7 +355,7 @@ fn print(text: fmt::Arguments<'_>) -> Result<(), String> {
 }
 
 fn up(args: &EmulateArgs, up: &UpArgs) -> Result<(), String> {
-    let mut relay = up.emulator.open(&up.topo, args.socket())?;
+    let mut relay = up.emulator.open(&up.topo, args.socket(), None)?;
     let (stop, interrupt) = UnixStream::pair().map_err(|e| e.to_string())?;
     ctrlc::set_handler(move || {
         // If the pipe is full, a byte is already there.

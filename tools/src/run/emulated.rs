@@ -13,6 +13,7 @@ use super::print_line;
 use super::provider;
 use super::record::{Record, is_place};
 use super::switches::Switches;
+use super::virtual_time::{VirtualTimeArgs, describe, preload};
 use crate::doctor::environment::{variable, variables_of};
 use crate::emulate::cli::{EmulatorArgs, about};
 use squall_emulator::{Attendance, Relay, Timeline, Totals};
@@ -41,6 +42,9 @@ pub(crate) struct EmulatedArgs {
     /// Write a report, an HTML page.
     #[arg(long, value_name = "FILE", requires = "on")]
     pub report: Option<PathBuf>,
+    /// Options of virtual time.
+    #[command(flatten)]
+    pub virtual_time: VirtualTimeArgs,
     /// The emulator's socket. Default: a new one in a temporary folder.
     #[arg(long, value_name = "PATH", requires = "on")]
     pub socket: Option<PathBuf>,
@@ -70,13 +74,25 @@ pub(super) fn run(
         Some(path) => absolute(path).map_err(|e| format!("--socket {}: {e}", path.display()))?,
         None => folder.0.join("emulator"),
     };
-    let mut relay = emulator.open(on, socket.clone())?;
+    let virtual_time = args.virtual_time.config()?;
+    let in_virtual_time = virtual_time.is_some();
+    if in_virtual_time && emulator.listen.is_some() {
+        return Err(
+            "--virtual: ranks of other machines cannot be in virtual time; leave --listen out"
+                .into(),
+        );
+    }
+    let mut relay = emulator.open(on, socket.clone(), virtual_time)?;
     let _tunnels = emulator.far_end(&socket, quiet)?;
     let mut record = Record::prepare(args.record.as_deref(), args.report.as_deref())?;
     relay.serve_job(timeline, record.is_wanted());
 
-    let place = format!("{},host=rank", socket.display());
-    let emulated = emulator_variables(place, record.trace().as_deref())?;
+    let clock = if in_virtual_time { ",virtual" } else { "" };
+    let place = format!("{}{clock},host=rank", socket.display());
+    let mut emulated = emulator_variables(place, record.trace().as_deref())?;
+    if in_virtual_time {
+        preload(&mut emulated, &provider::search_path()?)?;
+    }
     let PreparedJob { command, variables } = prepare(words, true, switches, emulated)?;
     let command = command.as_slice();
     if !quiet {
@@ -99,6 +115,9 @@ pub(super) fn run(
 
     if !quiet {
         print_line(format_args!("{}", crossed(&relay)));
+        if let Some(report) = relay.virtual_time_report() {
+            print_line(format_args!("{}", describe(&report)));
+        }
     }
     let written = record.write(&relay, command, provenance(origin, on, args, &variables, &relay));
     if let Err(why) = written {
@@ -141,7 +160,8 @@ fn provenance(
     variables: &Variables,
     relay: &Relay,
 ) -> Provenance {
-    let mut settings = args.emulator.settings(on);
+    let mut settings = args.emulator.settings(on, args.virtual_time.enabled);
+    args.virtual_time.add_settings(&mut settings);
     if let Some(timeline) = &args.timeline {
         settings.set("timeline", timeline.display());
     }
@@ -165,16 +185,18 @@ fn crossed(relay: &Relay) -> String {
     let (status, (ranks, _)) = (relay.status(), relay.attendance().ranks());
     let t = &status.totals;
     let lost = t.queue_full + t.down + t.black_hole + t.corrupt + t.no_route;
-    format!(
-        "{} packets of {} endpoints ({ranks} ranks) entered, {} arrived; {} marked, {} trimmed, {lost} lost; the emulator was \
-         behind real time in {} s",
+    let mut text = format!(
+        "{} packets of {} endpoints ({ranks} ranks) entered, {} arrived; {} marked, {} trimmed, {lost} lost",
         t.entered,
         relay.attendance().endpoints(),
         t.delivered,
         t.marked,
         t.trimmed,
-        status.late_seconds
-    )
+    );
+    if relay.virtual_time_report().is_none() {
+        text += &format!("; the emulator was behind real time in {} s", status.late_seconds);
+    }
+    text
 }
 
 /// Returns the reason why the job's run shows nothing about the emulator; `None` if it does.

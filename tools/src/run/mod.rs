@@ -14,6 +14,7 @@ pub(crate) mod record;
 mod standard_error;
 mod summary;
 pub(crate) mod switches;
+mod virtual_time;
 
 pub(crate) use emulated::{emulator_variables, no_endpoint};
 pub(crate) use preparation::prepare;

@@ -1,0 +1,320 @@
+//! Synchronisation of processes in virtual time.
+//!
+//! Each process has a bound: it sends nothing earlier. The network may go on to the smallest bound of
+//! all processes plus the [lookahead](Emulation::lookahead), because nothing that is sent later can
+//! have an effect before. A process that waits goes on when the network has passed the time for which
+//! it waits, or a packet arrives for it. So processes run at the same time, and still nothing depends
+//! on which of them the machine runs first.
+
+use squall_base::{Span, Time};
+use squall_net::emulator::frame::{Resume, Wait, WaitReason};
+use squall_netsim::Picos;
+
+use super::emulation::{Delivery, Emulation};
+
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Activity {
+    /// The process runs: it sends nothing before this time.
+    Running(Time),
+    /// The process waits.
+    Waiting(Wait),
+    /// The process waits for something outside of the network, such as its launcher.
+    Outside,
+    /// The process has ended.
+    Ended,
+}
+
+/// A process in virtual time.
+#[derive(Clone, Debug)]
+pub(super) struct Process {
+    pub(super) activity: Activity,
+    /// The earliest arrival since the process began to wait.
+    arrival: Option<Time>,
+    /// The process has waited at least once, so that it takes part.
+    pub(super) arrived_at_start: bool,
+    /// Times for which it has computed, and that its calls have taken.
+    pub(super) computed: Span,
+    pub(super) overhead: Span,
+    /// The last time that it reported.
+    pub(super) now: Time,
+}
+
+impl Process {
+    /// Returns the time at which the process goes on if nothing else arrives, while it waits.
+    fn wake_time(&self) -> Option<Time> {
+        match self.activity {
+            Activity::Waiting(wait) => {
+                Some(self.arrival.map_or(wait.until, |at| at.min(wait.until)).max(wait.now))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the time before which the process sends nothing.
+    fn bound(&self) -> Time {
+        match self.activity {
+            Activity::Running(bound) => bound,
+            Activity::Waiting(_) => self.wake_time().unwrap_or(Time::NEVER),
+            Activity::Outside | Activity::Ended => Time::NEVER,
+        }
+    }
+}
+
+/// A packet that a process sent earlier than it had promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BrokenPromise {
+    pub(super) process: u32,
+    pub(super) sent: Time,
+    pub(super) promised: Time,
+}
+
+/// The time up to which processes may go on that wait for nothing in the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pace {
+    pub(super) latest: Time,
+    /// The time holds also for processes that compute, sleep, or have a timer.
+    pub(super) for_all: bool,
+}
+
+/// See the module's documentation.
+pub(super) struct Coordinator {
+    pub(super) origin: Time,
+    lookahead: Picos,
+    pub(super) processes: Vec<Process>,
+    /// The smallest bound of all processes.
+    bound: Time,
+    /// The job has begun: all its processes are there.
+    started: bool,
+    pub(super) hand_overs: u64,
+    /// FNV-1a hash of time, source, destination and length of all deliveries.
+    hash: u64,
+    pub(super) deliveries: u64,
+    /// A process was outside since the job began, so that the run is not repeatable.
+    pub(super) was_outside: bool,
+}
+
+impl Coordinator {
+    /// Creates a coordinator whose time begins at `origin`.
+    pub(super) fn new(origin: Time, lookahead: Picos) -> Self {
+        Self {
+            origin,
+            lookahead: lookahead.max(Picos::nanos(1)),
+            processes: Vec::new(),
+            bound: origin,
+            started: false,
+            hand_overs: 0,
+            hash: 0xcbf2_9ce4_8422_2325,
+            deliveries: 0,
+            was_outside: false,
+        }
+    }
+
+    /// Adds a process. Returns its number.
+    pub(super) fn add(&mut self) -> u32 {
+        let now = if self.started { self.floor() } else { self.origin };
+        self.processes.push(Process {
+            activity: Activity::Running(now),
+            arrival: None,
+            arrived_at_start: false,
+            computed: Span::ZERO,
+            overhead: Span::ZERO,
+            now,
+        });
+        self.update();
+        u32::try_from(self.processes.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    fn update(&mut self) {
+        self.bound = self.processes.iter().map(Process::bound).min().unwrap_or(Time::NEVER);
+    }
+
+    /// Converts a time of a process to model time.
+    fn model(&self, at: Time) -> Picos {
+        Picos::from_span(at.since(self.origin))
+    }
+
+    /// Returns the earliest time at which a process that comes back from outside may send.
+    fn floor(&self) -> Time {
+        if self.bound == Time::NEVER { self.last_time() } else { self.bound }
+    }
+
+    /// Returns the latest time that any process has reported.
+    pub(super) fn last_time(&self) -> Time {
+        self.processes.iter().map(|process| process.now).max().unwrap_or(self.origin)
+    }
+
+    /// Returns the smallest bound of all processes; [`Time::NEVER`] if none counts.
+    pub(super) const fn bound(&self) -> Time {
+        self.bound
+    }
+
+    /// Returns the time at which a packet of `process` enters its card, which was sent at `at`.
+    ///
+    /// # Errors
+    /// The process had promised to send nothing that early.
+    pub(super) fn check_sent(&self, process: u32, at: Time) -> Result<Picos, BrokenPromise> {
+        let at = match self.processes[process as usize].activity {
+            Activity::Outside => at.max(self.floor()),
+            Activity::Running(promised) if at >= promised => at,
+            Activity::Running(promised) => {
+                return Err(BrokenPromise { process, sent: at, promised });
+            }
+            // A waiting process sends nothing.
+            Activity::Waiting(_) | Activity::Ended => {
+                return Err(BrokenPromise { process, sent: at, promised: Time::NEVER });
+            }
+        };
+        Ok(self.model(at))
+    }
+
+    /// Notes that a process waits.
+    pub(super) fn wait(&mut self, process: u32, mut wait: Wait) {
+        let floor = self.floor();
+        let state = &mut self.processes[process as usize];
+        if state.activity == Activity::Outside {
+            wait.now = wait.now.max(floor);
+            wait.until = wait.until.max(floor);
+        }
+        state.computed = state.computed + wait.computed;
+        state.overhead = state.overhead + wait.overhead;
+        state.now = wait.now;
+        state.arrived_at_start = true;
+        state.activity = Activity::Waiting(wait);
+        self.update();
+    }
+
+    /// Notes that a process waits for something outside of the network, or has ended.
+    pub(super) fn leave(&mut self, process: u32, activity: Activity) {
+        self.was_outside |= self.started && activity == Activity::Outside;
+        self.processes[process as usize].activity = activity;
+        self.update();
+    }
+
+    /// Raises the time before which a running process sends nothing.
+    pub(super) fn raise(&mut self, process: u32, at: Time) {
+        let state = &mut self.processes[process as usize];
+        if let Activity::Running(bound) = state.activity {
+            state.activity = Activity::Running(bound.max(at));
+            self.update();
+        }
+    }
+
+    /// Begins the job: from now on time passes.
+    pub(super) fn start(&mut self) {
+        self.started = true;
+    }
+
+    /// Returns whether the job has begun.
+    pub(super) const fn is_started(&self) -> bool {
+        self.started
+    }
+
+    /// Returns whether every process polls in vain, or waits for something outside, or has ended.
+    pub(super) fn is_idle(&self) -> bool {
+        self.processes.iter().all(|process| match process.activity {
+            Activity::Waiting(wait) => matches!(wait.reason, WaitReason::Idle | WaitReason::Timer),
+            Activity::Outside | Activity::Ended => true,
+            Activity::Running(_) => false,
+        })
+    }
+
+    /// Lets the network go on as far as it may: with a `limit`, as if no process sent anything before
+    /// it. `deliver` gets each packet that arrives, with the
+    /// nanosecond of its arrival, and returns the process that receives it.
+    pub(super) fn run(
+        &mut self,
+        emulation: &mut Emulation,
+        limit: Option<Time>,
+        deliver: &mut dyn FnMut(Time, &Delivery<'_>) -> Option<u32>,
+    ) {
+        if !self.started {
+            return;
+        }
+        loop {
+            let bound = match self.limited(limit) {
+                Time::NEVER => Picos::NEVER,
+                bound => self.model(bound),
+            };
+            let mut arrived = None;
+            let more = emulation.step(bound, self.lookahead, &mut |delivery: &Delivery<'_>| {
+                let at = self.origin + delivery.at.span();
+                arrived = deliver(at, delivery).map(|process| (at, process));
+                self.deliveries += 1;
+                let source = delivery.frame.endpoint;
+                let facts = [
+                    at.since(self.origin).0,
+                    u64::from(delivery.from) << 32 | u64::from(delivery.host),
+                    u64::from(source) << 32 | delivery.payload.len() as u64,
+                ];
+                for fact in facts {
+                    self.hash = (self.hash ^ fact).wrapping_mul(0x0100_0000_01b3);
+                    self.hash ^= self.hash >> 29;
+                }
+            });
+            if !more {
+                return;
+            }
+            if let Some((at, process)) = arrived {
+                let state = &mut self.processes[process as usize];
+                if matches!(state.activity, Activity::Waiting(_)) {
+                    state.arrival = Some(state.arrival.map_or(at, |earlier| earlier.min(at)));
+                    self.bound = self.bound.min(state.bound());
+                }
+            }
+        }
+    }
+
+    /// Returns the time up to which the network may go on, without the lookahead.
+    fn limited(&self, limit: Option<Time>) -> Time {
+        limit.map_or(self.bound, |limit| limit.min(self.bound))
+    }
+
+    /// Returns the processes that go on now, with their times, and lets them run. The `limit` is that of
+    /// [`Self::run`]. Processes that only poll do not pass the time of `pace`, nor do others for which
+    /// nothing arrived if the pace holds for all. Returns also the time of the first one that does not
+    /// go on for that reason.
+    pub(super) fn wake(
+        &mut self,
+        limit: Option<Time>,
+        pace: Option<Pace>,
+    ) -> (Vec<(u32, Resume)>, Option<Time>) {
+        if !self.started || self.bound == Time::NEVER {
+            return (Vec::new(), None);
+        }
+        let mut held = None;
+        let horizon = Time(self.limited(limit).0 + self.lookahead.0 / 1_000);
+        let mut woken = Vec::new();
+        for (number, process) in (0..).zip(&mut self.processes) {
+            let Some(at) = process.wake_time().filter(|at| *at < horizon) else { continue };
+            let polls = |wait: Wait| wait.reason == WaitReason::Idle;
+            if process.arrival.is_none()
+                && pace.is_some_and(|pace| {
+                    at > pace.latest
+                        && (pace.for_all
+                            || matches!(process.activity, Activity::Waiting(wait) if polls(wait)))
+                })
+            {
+                held = Some(held.map_or(at, |earlier: Time| earlier.min(at)));
+                continue;
+            }
+            process.activity = Activity::Running(at);
+            process.arrival = None;
+            process.now = at;
+            woken.push((number, Resume { now: at, horizon }));
+        }
+        self.hand_overs += woken.len() as u64;
+        self.update();
+        (woken, held)
+    }
+
+    /// Returns the hash of all deliveries, which two runs that are alike share.
+    pub(super) const fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// Returns the smallest time in which one process can affect another.
+    pub(super) const fn lookahead(&self) -> Picos {
+        self.lookahead
+    }
+}

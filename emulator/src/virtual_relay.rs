@@ -1,0 +1,696 @@
+//! The relay in virtual time: it serves processes that wait for the network, and the network that
+//! waits for processes.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use squall_base::{Span, Time};
+use squall_net::emulator::frame::{
+    FrameKind, Hello, HostOverhead, PacketFrame, VirtualTime, Wait, encode, encode_address,
+};
+use squall_netsim::Picos;
+
+use super::client::{Client, Role};
+use super::clock::{clock, timespec};
+use super::coordinator::{Activity, BrokenPromise, Coordinator, Pace};
+use super::emulation::{Delivery, Route};
+use super::relay::Relay;
+
+/// Time between the start of the emulator and the origin of virtual time, which is longer than jobs
+/// take to start: so the clock of a process that attaches does not go back.
+pub(super) const BEFORE_ORIGIN: Span = Span::secs(10);
+/// The interval in real time at which the relay looks at processes that run and say nothing.
+const LOOK_INTERVAL: Span = Span::millis(10);
+/// Real CPU time after which a process that computes without a call holds the others back no more, if
+/// computation takes no virtual time.
+const LONG_COMPUTATION: Span = Span::secs(30);
+/// Virtual time for which all processes wait and no packet is in flight before the job is given up.
+const DEADLOCK: Span = Span::secs(10);
+/// CPU time of a process that may be the provider's own and not the application's.
+const UNCERTAIN_CPU: Span = Span::millis(5);
+/// Time that a process may take to read an answer for which it waits.
+const WRITE_TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+
+/// The rules of virtual time, as the user chooses them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VirtualTimeConfig {
+    /// Number of ranks that must attach before time passes; `None`: as many as launchers report.
+    pub ranks: Option<u32>,
+    /// Virtual time that passes per CPU time of the application; 0: computation takes no time.
+    pub cpu_scale: f64,
+    /// The times that calls take.
+    pub overhead: HostOverhead,
+    /// The longest time by which the clock of a process jumps that polls and finds nothing.
+    pub longest_idle: Span,
+}
+
+impl Default for VirtualTimeConfig {
+    fn default() -> Self {
+        Self {
+            ranks: None,
+            cpu_scale: 1.0,
+            overhead: HostOverhead::default(),
+            longest_idle: Span::millis(1),
+        }
+    }
+}
+
+/// How a rank spent its virtual time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankTimes {
+    /// Rank, or the number of the process if no launcher gave it a rank.
+    pub rank: u32,
+    /// Time for which the application computed.
+    pub computed: Span,
+    /// Time that calls took.
+    pub overhead: Span,
+    /// Time for which the rank waited for the network, for other ranks, or slept.
+    pub waited: Span,
+}
+
+/// The result of a job in virtual time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VirtualTimeReport {
+    /// Virtual time from the start of the job to the last end of a rank.
+    pub virtual_time: Span,
+    /// Real time of the same.
+    pub real_time: Span,
+    /// Events that the network processed.
+    pub events: u64,
+    /// Number of times that a process went on after a wait.
+    pub hand_overs: u64,
+    /// Packets that arrived.
+    pub deliveries: u64,
+    /// Smallest time in which one host can affect another.
+    pub lookahead: Picos,
+    /// Hash of the time, source, destination and length of all deliveries.
+    pub hash: u64,
+    /// The hash is not the same in each run, because a rank waited for something outside of the
+    /// network.
+    pub was_outside: bool,
+    /// The ranks.
+    pub ranks: Vec<RankTimes>,
+}
+
+/// What the relay knows of a process besides its times.
+struct ProcessInfo {
+    slot: usize,
+    pid: u32,
+    rank: Option<u32>,
+    /// CPU time and activity of its threads when the relay last looked, if it has run since.
+    look: Option<Look>,
+    /// CPU time when it began to run.
+    cpu_at_resume: Option<Span>,
+    /// Virtual time at which it began to run.
+    resumed: Time,
+    /// A warning about it was printed.
+    warned: bool,
+}
+
+/// The threads of a process at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Look {
+    cpu: Span,
+    asleep: bool,
+}
+
+/// The processes in virtual time.
+pub(super) struct VirtualProcesses {
+    rules: VirtualTime,
+    ranks: Option<u32>,
+    coordinator: Coordinator,
+    processes: Vec<ProcessInfo>,
+    /// Real time at which the job began.
+    began: Option<Time>,
+    /// Real time at which it ended.
+    ended: Option<Time>,
+    looked_at: Time,
+    /// Since when all processes wait and nothing is in flight, or one waits for something outside: the
+    /// virtual and the real time.
+    paced_since: Option<(Time, Time)>,
+    /// The virtual time since which all processes wait and nothing is in flight.
+    stuck_since: Option<Time>,
+    /// The time after which a process may go on that the pace holds back.
+    next_look: Span,
+}
+
+impl VirtualProcesses {
+    pub(super) fn new(
+        config: &VirtualTimeConfig,
+        origin: Time,
+        lookahead: Picos,
+        seed: u64,
+    ) -> Self {
+        let rules = VirtualTime {
+            origin,
+            calendar: calendar(),
+            seed,
+            // The caller has checked the range.
+            cpu_scale: (config.cpu_scale * 1e6) as u32,
+            overhead: config.overhead,
+            longest_idle: config.longest_idle,
+        };
+        Self {
+            rules,
+            ranks: config.ranks,
+            coordinator: Coordinator::new(origin, lookahead),
+            processes: Vec::new(),
+            began: None,
+            ended: None,
+            looked_at: clock(),
+            paced_since: None,
+            stuck_since: None,
+            next_look: LOOK_INTERVAL,
+        }
+    }
+
+    pub(super) const fn rules(&self) -> &VirtualTime {
+        &self.rules
+    }
+
+    /// Returns a process's name for people.
+    fn name(&self, process: u32) -> String {
+        let info = &self.processes[process as usize];
+        info.rank.map_or_else(|| format!("process {}", info.pid), |rank| format!("rank {rank}"))
+    }
+}
+
+/// Returns the nanoseconds from the monotonic clock to the calendar's.
+fn calendar() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    (seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)).saturating_sub(clock().0)
+}
+
+/// Looks at the threads of a process. `None` if it has ended.
+fn look_at(pid: u32) -> Option<Look> {
+    let (mut cpu, mut asleep) = (0u64, true);
+    for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
+        let path = thread.path();
+        // A thread may end meanwhile.
+        let Ok(schedule) = fs::read_to_string(path.join("schedstat")) else { continue };
+        cpu += schedule.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
+        let stat = fs::read_to_string(path.join("stat")).unwrap_or_default();
+        let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+        asleep &= !matches!(state, Some('R' | 'D'));
+    }
+    Some(Look { cpu: Span(cpu), asleep })
+}
+
+impl Relay {
+    /// Serves as [`Relay::run`] does, in virtual time.
+    pub(super) fn run_in_virtual_time(
+        &mut self,
+        stop: &UnixStream,
+        say: &mut dyn FnMut(fmt::Arguments<'_>),
+    ) -> io::Result<()> {
+        const STOP: u64 = u64::MAX;
+        const LISTENER: u64 = u64::MAX - 1;
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&set, stop, EventData::new_u64(STOP), EventFlags::IN)?;
+        epoll::add(&set, &self.listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        let mut events = Vec::with_capacity(64);
+        while !self.stopped {
+            if self.run_state.is_stuck(clock()) {
+                say(format_args!(
+                    "nothing was sent since an endpoint was refused: the job waits for that endpoint, so it is ended"
+                ));
+                break;
+            }
+            events.clear();
+            let next = self.virtual_time.as_ref().map_or(LOOK_INTERVAL, |all| all.next_look);
+            let wait = timespec(next.min(LOOK_INTERVAL));
+            match epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), Some(&wait)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let ready: Vec<u64> = events.iter().map(|event| event.data.u64()).collect();
+            for key in ready {
+                match key {
+                    STOP => self.stopped = true,
+                    LISTENER => {
+                        let before = self.clients.iter().flatten().count();
+                        self.accept(say);
+                        for (slot, client) in self.clients.iter().enumerate() {
+                            // Adding one that is there already is refused, which does no harm.
+                            if let Some(client) = client {
+                                let data = EventData::new_u64(slot as u64);
+                                let _ = epoll::add(&set, &client.stream, data, EventFlags::IN);
+                            }
+                        }
+                        if before == self.clients.iter().flatten().count() {
+                            // None could be accepted: do not spin on the listener.
+                            std::thread::sleep(Duration::from_millis(10));
+                        }
+                    }
+                    slot => self.serve_process(slot as usize, say),
+                }
+            }
+            self.look_if_due(say);
+            if let Err(why) = self.go_on(say) {
+                say(format_args!("{why}; the job is ended"));
+                break;
+            }
+        }
+        if let Some(all) = &mut self.virtual_time {
+            all.ended.get_or_insert_with(clock);
+        }
+        Ok(())
+    }
+
+    /// Reads from a connection and handles what arrived.
+    fn serve_process(&mut self, slot: usize, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+        let Some(mut client) = self.clients.get_mut(slot).and_then(Option::take) else { return };
+        let gone = client.read().is_err();
+        let fine = match self.handle_process_frames(&mut client, slot, say) {
+            Ok(()) => true,
+            Err(why) => {
+                say(format_args!("a connection is closed: {why}"));
+                false
+            }
+        };
+        let flushed = client.flush().is_ok();
+        if gone || !fine || !flushed || client.is_done() {
+            self.end_process(&client);
+            self.handle_disconnect(&client, say);
+        } else {
+            self.clients[slot] = Some(client);
+        }
+    }
+
+    /// Handles the end of a process.
+    fn end_process(&mut self, client: &Client) {
+        if let (Role::Process { number, .. }, Some(all)) = (&client.role, &mut self.virtual_time) {
+            all.coordinator.leave(*number, Activity::Ended);
+            if all.coordinator.processes.iter().all(|p| p.activity == Activity::Ended) {
+                all.ended = Some(clock());
+            }
+        }
+    }
+
+    fn handle_process_frames(
+        &mut self,
+        client: &mut Client,
+        slot: usize,
+        say: &mut dyn FnMut(fmt::Arguments<'_>),
+    ) -> Result<(), String> {
+        loop {
+            let frame = match client.next() {
+                Ok(None) => return Ok(()),
+                Ok(Some(frame)) => frame,
+                Err(error) => return Err(error.to_string()),
+            };
+            let len = frame.bytes.len();
+            match (frame.kind, &client.role) {
+                (FrameKind::Packet, Role::Process { number, endpoints }) => {
+                    let (head, payload) =
+                        PacketFrame::decode(&frame).map_err(|error| error.to_string())?;
+                    let index = usize::from(head.endpoint);
+                    let from = endpoints.get(index).and_then(Option::as_ref);
+                    let from = from.ok_or("a packet of an endpoint that is not attached")?;
+                    let (addr, host) = (from.addr, from.host);
+                    let missing = self
+                        .send_from_process(*number, (addr, host), head, payload)
+                        .map_err(|broken| self.explain(broken))?;
+                    let bytes = payload.len() as u64;
+                    client.handled(len);
+                    if let Role::Process { endpoints, .. } = &mut client.role
+                        && let Some(Some(from)) = endpoints.get_mut(index)
+                    {
+                        from.sent += 1;
+                        from.sent_bytes += bytes;
+                    }
+                    if let Some(nobody) = missing {
+                        client.push(&encode(FrameKind::Nobody, &encode_address(nobody)));
+                    }
+                }
+                (FrameKind::Wait, Role::Process { number, .. }) => {
+                    let wait = Wait::decode(&frame).map_err(|error| error.to_string())?;
+                    let number = *number;
+                    client.handled(len);
+                    if let Some(all) = &mut self.virtual_time {
+                        all.coordinator.wait(number, wait);
+                        all.processes[number as usize].look = None;
+                    }
+                }
+                (FrameKind::Close, Role::Process { .. }) => {
+                    let number = frame.body().first_chunk().copied().map(u16::from_le_bytes);
+                    let number = usize::from(number.ok_or("a close without an endpoint")?);
+                    client.handled(len);
+                    if let Role::Process { endpoints, .. } = &mut client.role
+                        && let Some(closed) = endpoints.get_mut(number).and_then(Option::take)
+                    {
+                        self.by_addr.remove(&closed.addr);
+                    }
+                }
+                (FrameKind::Hello, Role::Unknown | Role::Process { .. }) => {
+                    let hello = Hello::decode(frame.body()).map_err(|error| error.to_string());
+                    client.handled(len);
+                    self.attach_to_process(client, slot, hello, say);
+                }
+                (FrameKind::Command, Role::Unknown) => self.handle_command(client, say)?,
+                (_, Role::Leaving) => client.handled(len),
+                (kind, _) => return Err(format!("unexpected {kind:?} frame")),
+            }
+        }
+    }
+
+    /// Attaches an endpoint to a process, which is new if this is its first one.
+    fn attach_to_process(
+        &mut self,
+        client: &mut Client,
+        slot: usize,
+        hello: Result<Hello, String>,
+        say: &mut dyn FnMut(fmt::Arguments<'_>),
+    ) {
+        let (known, endpoints) = match &client.role {
+            Role::Process { number, endpoints } => (Some(*number), endpoints.len()),
+            _ => (None, 0),
+        };
+        let next = self.virtual_time.as_ref().map_or(0, |all| all.processes.len());
+        let number = known.unwrap_or_else(|| u32::try_from(next).unwrap_or(u32::MAX));
+        let attached = hello.and_then(|hello| {
+            let tag = u64::from(number) | (endpoints as u64) << 32;
+            Ok((self.attach(&hello, tag)?, hello))
+        });
+        let ((endpoint, welcome), hello) = match attached {
+            Ok(attached) => attached,
+            Err(why) => {
+                self.attendance.refused(&why);
+                self.run_state.refused(clock());
+                say(format_args!("an endpoint was refused: {why}"));
+                match known {
+                    // The process keeps its other endpoints.
+                    Some(_) => client.push(&encode(FrameKind::Refused, why.as_bytes())),
+                    None => client.answer(FrameKind::Refused, &why),
+                }
+                return;
+            }
+        };
+        self.attendance.attached(&hello);
+        if let (None, Some(all)) = (known, &mut self.virtual_time) {
+            all.coordinator.add();
+            all.processes.push(ProcessInfo {
+                slot,
+                pid: hello.process,
+                rank: hello.member.rank,
+                look: None,
+                cpu_at_resume: None,
+                resumed: all.rules.origin,
+                warned: false,
+            });
+            client.role = Role::Process { number, endpoints: Vec::new() };
+        }
+        client.push(&welcome.encode());
+        if let Role::Process { endpoints, .. } = &mut client.role {
+            endpoints.push(Some(endpoint));
+        }
+    }
+
+    fn explain(&self, broken: BrokenPromise) -> String {
+        let name = self.virtual_time.as_ref().map(|all| all.name(broken.process));
+        format!(
+            "{} sent a packet at {} ns of virtual time and had promised to send none before {} ns: this is a \
+             defect of squall, please report it",
+            name.unwrap_or_default(),
+            broken.sent.0,
+            broken.promised.0
+        )
+    }
+
+    /// Hands a packet of a process to its card. Returns the destination if no endpoint is attached
+    /// there.
+    fn send_from_process(
+        &mut self,
+        process: u32,
+        (source, from): (SocketAddr, u32),
+        mut head: PacketFrame,
+        payload: &[u8],
+    ) -> Result<Option<SocketAddr>, BrokenPromise> {
+        let Some(all) = &self.virtual_time else { return Ok(None) };
+        let at = all.coordinator.check_sent(process, head.sent)?;
+        let dst = head.addr;
+        let Some(&(tag, to)) = self.by_addr.get(&dst) else {
+            self.totals.nobody += 1;
+            return Ok(Some(dst));
+        };
+        // A CRC trailer of 4 bytes may come on top of the MTU, and an authentication tag.
+        if payload.len() > self.config.mtu as usize + 64 {
+            self.totals.oversize += 1;
+            return Ok(None);
+        }
+        self.totals.entered += 1;
+        self.run_state.entered(head.sent, (from, to), payload.len() as u64);
+        // Addresses of endpoints differ from run to run, so the flow depends on hosts and on the
+        // numbers of endpoints in their processes.
+        let flow = flow(from, head.endpoint, to, (tag >> 32) as u32);
+        head.addr = SocketAddr::new(source.ip(), head.entropy);
+        head.trimmed = false;
+        self.emulation.send(at, Route { from, to, flow }, head, payload, tag);
+        Ok(None)
+    }
+
+    /// Lets the network and the processes go on as far as they can.
+    ///
+    /// # Errors
+    /// The job cannot go on; the text says why.
+    fn go_on(&mut self, say: &mut dyn FnMut(fmt::Arguments<'_>)) -> Result<(), String> {
+        self.start_if_complete(say);
+        loop {
+            let Some(all) = &mut self.virtual_time else { return Ok(()) };
+            if !all.coordinator.is_started() {
+                return Ok(());
+            }
+            // The next change of the network, or sample: the network stops there.
+            let next = self.run_state.next();
+            let limit =
+                next.map(|at| Time(at.0.saturating_sub(all.coordinator.lookahead().span().0)));
+            let (clients, totals) = (&mut self.clients, &mut self.totals);
+            let processes = &all.processes;
+            all.coordinator.run(&mut self.emulation, limit, &mut |at, delivery: &Delivery<'_>| {
+                let (number, endpoint) = (delivery.tag as u32, (delivery.tag >> 32) as u32);
+                let info = processes.get(number as usize)?;
+                let client = clients.get_mut(info.slot)?.as_mut()?;
+                let Role::Process { number: present, endpoints } = &mut client.role else {
+                    return None;
+                };
+                // Another process may have the slot by now.
+                if *present != number {
+                    return None;
+                }
+                let receiver = endpoints.get_mut(endpoint as usize)?.as_mut()?;
+                receiver.received += 1;
+                receiver.received_bytes += delivery.payload.len() as u64;
+                totals.delivered += 1;
+                totals.delivered_bytes += delivery.payload.len() as u64;
+                let frame = PacketFrame { sent: at, endpoint: endpoint as u16, ..*delivery.frame };
+                client.push(&frame.encode(delivery.payload.len()));
+                client.push(delivery.payload);
+                Some(number)
+            });
+            let bound = all.coordinator.bound();
+            if let (Some(next), Some(limit)) = (next, limit)
+                && bound > limit
+                && bound != Time::NEVER
+            {
+                self.emulation.advance_to(self.model(next));
+                self.apply_due_commands(next, say);
+                continue;
+            }
+            let pace = self.pace()?;
+            let Some(all) = &mut self.virtual_time else { return Ok(()) };
+            let (woken, held) = all.coordinator.wake(limit, pace);
+            all.next_look = match (held, pace) {
+                (Some(held), Some(pace)) => held.since(pace.latest),
+                _ => LOOK_INTERVAL,
+            };
+            if woken.is_empty() {
+                return Ok(());
+            }
+            for (number, resume) in woken {
+                let info = &mut all.processes[number as usize];
+                (info.cpu_at_resume, info.resumed) = (None, resume.now);
+                let slot = info.slot;
+                if let Some(Some(client)) = self.clients.get_mut(slot) {
+                    client.push(&resume.encode());
+                    // An error shows when the connection is read.
+                    let _ = write_all(client);
+                }
+            }
+            return Ok(());
+        }
+    }
+
+    /// Starts the job once all ranks are attached and wait.
+    fn start_if_complete(&mut self, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+        let (present, reported) = self.attendance.ranks();
+        let Some(all) = &mut self.virtual_time else { return };
+        if all.coordinator.is_started() || all.processes.is_empty() {
+            return;
+        }
+        let expected = all.ranks.unwrap_or(reported) as usize;
+        let there = if present > 0 { present } else { all.processes.len() };
+        let settled = |process: &super::coordinator::Process| {
+            !matches!(process.activity, Activity::Running(_))
+        };
+        if there < expected.max(1) || !all.coordinator.processes.iter().all(settled) {
+            return;
+        }
+        all.coordinator.start();
+        all.began = Some(clock());
+        say(format_args!("{there} ranks are there; virtual time begins"));
+    }
+
+    /// Returns the time to which processes may go on that wait for nothing in the network, if it must not
+    /// pass faster than real time: while a process waits for something outside, or while nothing is in
+    /// flight and all poll in vain, perhaps for their launcher.
+    ///
+    /// # Errors
+    /// All have waited too long.
+    fn pace(&mut self) -> Result<Option<Pace>, String> {
+        let empty = self.emulation.is_empty();
+        let Some(all) = &mut self.virtual_time else { return Ok(None) };
+        let outside = all.coordinator.processes.iter().any(|p| p.activity == Activity::Outside);
+        let stuck = empty && all.coordinator.is_idle();
+        let bound = all.coordinator.bound();
+        if bound == Time::NEVER || !(outside || stuck) {
+            (all.paced_since, all.stuck_since) = (None, None);
+            return Ok(None);
+        }
+        if stuck {
+            let since = *all.stuck_since.get_or_insert(bound);
+            if bound.since(since) >= DEADLOCK && !outside {
+                return Err(self.explain_deadlock());
+            }
+        } else {
+            all.stuck_since = None;
+        }
+        let (virtual_since, real_since) = *all.paced_since.get_or_insert((bound, clock()));
+        let latest = virtual_since + clock().since(real_since);
+        Ok(Some(Pace { latest, for_all: outside }))
+    }
+
+    /// Returns a table of the ranks of a job in which all wait for ever.
+    fn explain_deadlock(&self) -> String {
+        let mut text = format!(
+            "every rank has waited for {DEADLOCK} of virtual time, and no packet is in flight, so the \
+             application waits for a message that nobody sends:"
+        );
+        if let Some(all) = &self.virtual_time {
+            let names = (0..).zip(&all.coordinator.processes).take(32);
+            for (number, process) in names {
+                let since = process.now.since(all.rules.origin).0 as f64 / 1e9;
+                let what = match process.activity {
+                    Activity::Ended => "has ended",
+                    _ => "waits for a message",
+                };
+                text += &format!("\n  {} {what}, at {since:.6} s", all.name(number));
+            }
+        }
+        text
+    }
+
+    /// Looks, every 10 ms, at processes that run and say nothing: those that wait for something outside
+    /// of the network hold the others back no more, and of those that compute the bound rises.
+    fn look_if_due(&mut self, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+        let now = clock();
+        let Some(all) = &mut self.virtual_time else { return };
+        if now.since(all.looked_at) < LOOK_INTERVAL {
+            return;
+        }
+        all.looked_at = now;
+        for number in 0..u32::try_from(all.processes.len()).unwrap_or(u32::MAX) {
+            let activity = all.coordinator.processes[number as usize].activity;
+            if !matches!(activity, Activity::Running(_)) {
+                continue;
+            }
+            let name = all.name(number);
+            let started = all.coordinator.is_started();
+            let info = &mut all.processes[number as usize];
+            let Some(look) = look_at(info.pid) else { continue };
+            let begun = *info.cpu_at_resume.get_or_insert(look.cpu);
+            let cpu = look.cpu.saturating_sub(begun);
+            let before = info.look.replace(look);
+            if look.asleep && before == Some(look) {
+                all.coordinator.leave(number, Activity::Outside);
+            } else if all.rules.cpu_scale > 0 {
+                // What the provider itself has used meanwhile does not count, and is not known.
+                let used = cpu.saturating_sub(UNCERTAIN_CPU).0 as u128;
+                let virtual_ns = used * u128::from(all.rules.cpu_scale) / 1_000_000;
+                let at = info.resumed + Span(u64::try_from(virtual_ns).unwrap_or(u64::MAX));
+                all.coordinator.raise(number, at);
+            } else if cpu >= LONG_COMPUTATION && started {
+                if !std::mem::replace(&mut info.warned, true) {
+                    say(format_args!(
+                        "{name} has computed for {LONG_COMPUTATION} without a call, while computation takes no \
+                         virtual time; the others no longer wait for it, so the run is not repeatable"
+                    ));
+                }
+                all.coordinator.leave(number, Activity::Outside);
+            }
+        }
+    }
+
+    /// Returns what the job did in virtual time; `None` if the network's clock is real.
+    #[must_use]
+    pub fn virtual_time_report(&self) -> Option<VirtualTimeReport> {
+        let all = self.virtual_time.as_ref()?;
+        let coordinator = &all.coordinator;
+        let ended = all.ended.unwrap_or_else(clock);
+        let mut ranks: Vec<RankTimes> = all
+            .processes
+            .iter()
+            .zip(&coordinator.processes)
+            .map(|(info, process)| {
+                let total = process.now.since(all.rules.origin);
+                RankTimes {
+                    rank: info.rank.unwrap_or(info.pid),
+                    computed: process.computed,
+                    overhead: process.overhead,
+                    waited: total.saturating_sub(Span(process.computed.0 + process.overhead.0)),
+                }
+            })
+            .collect();
+        ranks.sort_by_key(|times| times.rank);
+        Some(VirtualTimeReport {
+            virtual_time: coordinator.last_time().since(all.rules.origin),
+            real_time: all.began.map_or(Span::ZERO, |began| ended.since(began)),
+            events: self.emulation.network().events(),
+            hand_overs: coordinator.hand_overs,
+            deliveries: coordinator.deliveries,
+            lookahead: coordinator.lookahead(),
+            hash: coordinator.hash(),
+            was_outside: coordinator.was_outside,
+            ranks,
+        })
+    }
+}
+
+/// Returns the flow of the packets between two endpoints.
+fn flow(from: u32, endpoint: u16, to: u32, other: u32) -> u32 {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    for word in [from, endpoint.into(), to, other] {
+        hash = (hash ^ u64::from(word)).wrapping_mul(0x0100_0000_01b3);
+        hash ^= hash >> 32;
+    }
+    (hash >> 16) as u32
+}
+
+/// Writes everything to a process that waits for it, and so reads.
+fn write_all(client: &mut Client) -> io::Result<()> {
+    client.flush()?;
+    while client.is_pending() {
+        let mut fds = [PollFd::new(&client.stream, PollFlags::OUT)];
+        if poll(&mut fds, Some(&WRITE_TIMEOUT))? == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        client.flush()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,626 @@
+//! A port on a network whose clock is virtual, and the clock of its process.
+//!
+//! Time passes for a process while its application computes, while its calls work, and while it
+//! waits. It then asks the emulator to go on ([`VirtualClock::advance`]), which answers when no other
+//! process can send anything any more that would arrive before. All endpoints of a process share the
+//! clock and one connection.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use socket2::Socket;
+
+use super::frame::{
+    self, Frame, FrameError, FrameKind, MAX_FRAME, PacketFrame, Resume, VirtualTime, Wait,
+    WaitReason, Welcome, encode,
+};
+use super::{EmulatorSpec, MOST_ERRORS, READ, UnreachableReason, greet, invalid};
+use crate::base::{Span, Time, TrafficClass, Train, entropy_count};
+use crate::udp::tos;
+use crate::{Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport};
+
+/// The virtual time of this process, in nanoseconds; zero while its time is real.
+static NOW: AtomicU64 = AtomicU64::new(0);
+/// The clock, from the first attachment on.
+static CLOCK: OnceLock<VirtualClock> = OnceLock::new();
+
+/// Bytes of packets that a process keeps before it writes them to the socket.
+const MOST_UNWRITTEN: usize = 1 << 20;
+/// Bytes of a packet on the wire beyond its UDP payload.
+const OVERHEAD: u64 = 48;
+/// Time of a host's wire for which a port takes data packets ahead, at least: a process may come late
+/// by what its calls take.
+const LEAST_AHEAD: u64 = 200_000;
+/// Packets of the largest size that a port takes ahead, at least.
+const PACKETS_AHEAD: u64 = 2;
+/// Smallest source port of a path, the first of the dynamic range.
+const FIRST_SOURCE_PORT: u16 = 0xC000;
+
+/// Returns the virtual time of this process, or `None` while its time is real.
+#[inline]
+#[must_use]
+pub fn now() -> Option<Time> {
+    match NOW.load(Ordering::Relaxed) {
+        0 => None,
+        time => Some(Time(time)),
+    }
+}
+
+/// Returns the clock of this process, or `None` while its time is real.
+#[inline]
+#[must_use]
+pub fn clock() -> Option<&'static VirtualClock> {
+    now().and_then(|_| CLOCK.get())
+}
+
+/// The virtual clock of a process, and its connection to the emulator.
+pub struct VirtualClock {
+    spec: EmulatorSpec,
+    rules: VirtualTime,
+    state: Mutex<State>,
+}
+
+/// A packet that has arrived, or will.
+struct Arrival {
+    head: PacketFrame,
+    payload: Vec<u8>,
+}
+
+/// The packets of an endpoint that were not received yet, by ascending times of arrival.
+#[derive(Default)]
+struct Mailbox {
+    arrivals: VecDeque<Arrival>,
+    /// Destinations of packets at which no endpoint is.
+    missing: Vec<SocketAddr>,
+}
+
+struct State {
+    stream: UnixStream,
+    alive: bool,
+    /// All packets that arrive before this time are in the mailboxes.
+    horizon: Time,
+    /// Frames that the process has not written to the socket yet.
+    outgoing: Vec<u8>,
+    /// `inbox[start..end]` was read and is not decoded yet.
+    inbox: Box<[u8]>,
+    start: usize,
+    end: usize,
+    mailboxes: Vec<Option<Mailbox>>,
+    /// Memory of payloads that were received.
+    spare: Vec<Vec<u8>>,
+    computed: Span,
+    overhead: Span,
+    /// Time at which the host's wire has sent all packets of this process, picoseconds.
+    wire_free: u64,
+}
+
+impl State {
+    fn new(stream: UnixStream, origin: Time) -> Self {
+        Self {
+            stream,
+            alive: true,
+            horizon: origin,
+            outgoing: Vec::new(),
+            inbox: vec![0; READ + MAX_FRAME].into_boxed_slice(),
+            start: 0,
+            end: 0,
+            mailboxes: vec![Some(Mailbox::default())],
+            spare: Vec::new(),
+            computed: Span::ZERO,
+            overhead: Span::ZERO,
+            wire_free: 0,
+        }
+    }
+
+    /// Returns the earliest arrival after `now` that the process knows of.
+    fn next_arrival(&self, now: Time) -> Option<Time> {
+        let later = |mailbox: &Mailbox| {
+            let first = mailbox.arrivals.iter().find(|arrival| arrival.head.sent > now);
+            first.map(|arrival| arrival.head.sent)
+        };
+        self.mailboxes.iter().flatten().filter_map(later).min()
+    }
+
+    /// Writes all frames to the socket.
+    fn write(&mut self) -> io::Result<()> {
+        let outgoing = std::mem::take(&mut self.outgoing);
+        let written = self.stream.write_all(&outgoing);
+        self.outgoing = outgoing;
+        self.outgoing.clear();
+        written
+    }
+
+    /// Reads from the socket until a frame is complete, and returns its kind and length. Its bytes
+    /// begin at `inbox[start]`.
+    fn read_frame(&mut self) -> io::Result<(FrameKind, usize)> {
+        loop {
+            let first = Frame::first(&self.inbox[self.start..self.end]);
+            if let Some(frame) = first.map_err(|error| invalid(error.to_string()))? {
+                return Ok((frame.kind, frame.bytes.len()));
+            }
+            if self.start == self.end {
+                (self.start, self.end) = (0, 0);
+            } else if self.inbox.len() - self.end < READ {
+                self.inbox.copy_within(self.start..self.end, 0);
+                (self.start, self.end) = (0, self.end - self.start);
+            }
+            match self.stream.read(&mut self.inbox[self.end..]) {
+                Ok(0) => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::UnexpectedEof,
+                        "it closed the connection",
+                    ));
+                }
+                Ok(n) => self.end += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Puts packets into mailboxes until the emulator lets the process go on.
+    fn read_answer(&mut self) -> io::Result<Resume> {
+        let bad = |error: FrameError| invalid(error.to_string());
+        loop {
+            let (kind, len) = self.read_frame()?;
+            let bytes = &self.inbox[self.start..self.start + len];
+            let frame = Frame { kind, bytes };
+            self.start += len;
+            match kind {
+                FrameKind::Packet => {
+                    let (head, payload) = PacketFrame::decode(&frame).map_err(bad)?;
+                    // An endpoint that has closed gets nothing more.
+                    if let Some(Some(mailbox)) = self.mailboxes.get_mut(usize::from(head.endpoint))
+                    {
+                        let mut copy = self.spare.pop().unwrap_or_default();
+                        copy.clear();
+                        copy.extend_from_slice(payload);
+                        mailbox.arrivals.push_back(Arrival { head, payload: copy });
+                    }
+                }
+                FrameKind::Nobody => {
+                    let peer = frame::decode_address(frame.body()).map_err(bad)?;
+                    for mailbox in self.mailboxes.iter_mut().flatten() {
+                        if mailbox.missing.len() < MOST_ERRORS && !mailbox.missing.contains(&peer) {
+                            mailbox.missing.push(peer);
+                        }
+                    }
+                }
+                FrameKind::Resume => return Resume::decode(&frame).map_err(bad),
+                other => return Err(bad(FrameError::Kind(other as u8))),
+            }
+        }
+    }
+}
+
+/// The reason why [`VirtualClock::advance`] returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// A packet has arrived.
+    Arrival,
+    /// The time was reached.
+    Time,
+}
+
+impl VirtualClock {
+    /// Returns the rules by which the clock advances.
+    #[must_use]
+    pub const fn rules(&self) -> &VirtualTime {
+        &self.rules
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is valid at every step.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the time.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Time {
+        Time(NOW.load(Ordering::Relaxed))
+    }
+
+    /// Advances the clock by the time that a call takes.
+    pub fn charge(&self, span: Span) {
+        NOW.fetch_add(span.0, Ordering::Relaxed);
+        let mut state = self.lock();
+        state.overhead = state.overhead + span;
+    }
+
+    /// Counts a time for which the application has computed. The caller advances the clock by it.
+    pub fn count_computation(&self, span: Span) {
+        let mut state = self.lock();
+        state.computed = state.computed + span;
+    }
+
+    /// Returns whether the clock may be set to `until` without asking the emulator, because all
+    /// arrivals up to then are known and there are none.
+    #[must_use]
+    pub fn is_quiet_until(&self, until: Time) -> bool {
+        let state = self.lock();
+        until < state.horizon && state.next_arrival(self.now()).is_none_or(|at| at > until)
+    }
+
+    /// Advances the clock to the next arrival of a packet, or to `until` if none arrives before.
+    /// Blocks until the emulator knows which comes first. Once the emulator has gone, returns at once.
+    pub fn advance(&self, until: Time, reason: WaitReason) -> Progress {
+        let mut state = self.lock();
+        loop {
+            let now = self.now();
+            let arrival = state.next_arrival(now);
+            let next = arrival.map_or(until, |at| at.min(until)).max(now);
+            if next < state.horizon || !state.alive {
+                NOW.store(next.0, Ordering::Relaxed);
+                return if arrival == Some(next) { Progress::Arrival } else { Progress::Time };
+            }
+            self.ask(&mut state, Wait { now, until: until.max(now), ..Wait::of(reason) });
+        }
+    }
+
+    /// Asks the emulator to go on, and takes over the time that it answers.
+    fn ask(&self, state: &mut State, wait: Wait) {
+        let wait = Wait {
+            computed: std::mem::take(&mut state.computed),
+            overhead: std::mem::take(&mut state.overhead),
+            ..wait
+        };
+        state.outgoing.extend_from_slice(&wait.encode());
+        match state.write().and_then(|()| state.read_answer()) {
+            Ok(resume) => {
+                // A process that waited for something outside of the network comes back late.
+                NOW.fetch_max(resume.now.0, Ordering::Relaxed);
+                state.horizon = resume.horizon;
+            }
+            Err(error) => self.handle_emulator_exit(state, &error),
+        }
+    }
+
+    /// Handles the loss of the emulator: nothing arrives any more, and waits end at once.
+    #[cold]
+    fn handle_emulator_exit(&self, state: &mut State, why: &dyn fmt::Display) {
+        if std::mem::replace(&mut state.alive, false) {
+            log::error!(
+                "emulator {}: {why}; this process has lost its network, and its operations fail",
+                self.spec.path.display()
+            );
+        }
+    }
+
+    /// Writes packets to the socket that the process still keeps. A process that may not call for a
+    /// long time must not keep any.
+    pub fn flush(&self) {
+        let mut state = self.lock();
+        if state.alive
+            && !state.outgoing.is_empty()
+            && let Err(error) = state.write()
+        {
+            self.handle_emulator_exit(&mut state, &error);
+        }
+    }
+
+    /// Attaches a further endpoint of this process. Returns its number.
+    fn attach(&self, hello: &[u8]) -> io::Result<(u16, Welcome)> {
+        let mut state = self.lock();
+        state.outgoing.extend_from_slice(hello);
+        state.write()?;
+        let (kind, len) = state.read_frame()?;
+        let (start, end) = (state.start, state.start + len);
+        state.start = end;
+        let body = &state.inbox[start + frame::HEAD..end];
+        match kind {
+            FrameKind::Welcome => {
+                let welcome = Welcome::decode(body).map_err(|error| invalid(error.to_string()))?;
+                state.mailboxes.push(Some(Mailbox::default()));
+                let number = state.mailboxes.len() - 1;
+                Ok((u16::try_from(number).map_err(io::Error::other)?, welcome))
+            }
+            FrameKind::Refused => Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("the emulator refused it: {}", String::from_utf8_lossy(body)),
+            )),
+            other => Err(invalid(format!("the answer to a hello is a frame of kind {other:?}"))),
+        }
+    }
+}
+
+impl Wait {
+    /// Returns a wait for `reason` whose times are still to be set.
+    const fn of(reason: WaitReason) -> Self {
+        let (now, until) = (Time::ZERO, Time::ZERO);
+        Self { now, until, reason, computed: Span::ZERO, overhead: Span::ZERO }
+    }
+}
+
+/// In a forked child time is real: its parent goes on with the connection.
+extern "C" fn leave_in_child() {
+    NOW.store(0, Ordering::Relaxed);
+}
+
+/// The attachment of one endpoint to an emulator whose clock is virtual.
+pub struct VirtualPort {
+    clock: &'static VirtualClock,
+    config: PortConfig,
+    local: SocketAddr,
+    /// The UDP socket that reserves the address.
+    _reserved: Socket,
+    number: u16,
+    welcome: Welcome,
+    errors: Vec<NetError>,
+    reported_exit: bool,
+    /// The wire was too busy for the last packet that was offered.
+    blocked: bool,
+    counters: Counters,
+}
+
+impl VirtualPort {
+    /// Attaches an endpoint whose address `reserved` has. The first one of a process connects to the
+    /// emulator and begins the process's virtual time.
+    ///
+    /// # Errors
+    /// The emulator cannot be reached, refuses the endpoint, or is another one than the process's.
+    pub(super) fn open(
+        spec: &EmulatorSpec,
+        hello: &[u8],
+        (reserved, local): (Socket, SocketAddr),
+        config: &PortConfig,
+    ) -> io::Result<Self> {
+        let (clock, number, welcome) = if let Some(clock) = CLOCK.get() {
+            if clock.spec.path != spec.path {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!(
+                        "the process is in the virtual time of emulator {}; it cannot be in another one's",
+                        clock.spec.path.display()
+                    ),
+                ));
+            }
+            let (number, welcome) = clock.attach(hello)?;
+            (clock, number, welcome)
+        } else {
+            let (stream, welcome) = greet(spec, hello, local)?;
+            let rules = welcome.virtual_time.ok_or_else(|| {
+                invalid(
+                    "its clock is real, and \",virtual\" asks for a virtual one: leave the word out, or \
+                     start it with --virtual"
+                        .to_owned(),
+                )
+            })?;
+            stream.set_nonblocking(false)?;
+            let state = Mutex::new(State::new(stream, rules.origin));
+            let clock = CLOCK.get_or_init(|| VirtualClock { spec: spec.clone(), rules, state });
+            // SAFETY: pthread_atfork(3) keeps the function, which is never unloaded: the provider's library
+            // stays loaded while it has objects, and only stores a number into a static of this crate.
+            unsafe { libc::pthread_atfork(None, None, Some(leave_in_child)) };
+            NOW.store(rules.origin.0, Ordering::Relaxed);
+            (clock, 0, welcome)
+        };
+        Ok(Self {
+            clock,
+            config: config.clone(),
+            local,
+            _reserved: reserved,
+            number,
+            welcome,
+            errors: Vec::new(),
+            reported_exit: false,
+            blocked: false,
+            counters: Counters::default(),
+        })
+    }
+
+    /// Returns the emulator's description of the network.
+    #[must_use]
+    pub const fn welcome(&self) -> &Welcome {
+        &self.welcome
+    }
+
+    /// Returns the endpoint's number in its process.
+    #[must_use]
+    pub const fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Returns how long the host's wire takes for a packet of `len` bytes, in picoseconds.
+    fn transmit_time(&self, len: u64) -> u64 {
+        let bit_ps = u128::from(len + OVERHEAD) * 8_000_000_000_000;
+        let rate = u128::from(self.welcome.rate.0.max(1));
+        u64::try_from(bit_ps.div_ceil(rate)).unwrap_or(u64::MAX)
+    }
+
+    /// Returns for how long the wire may be busy when the port takes a data packet, in picoseconds. A
+    /// transport measures round trips from the time at which it hands over a packet, so a packet must
+    /// not wait long in the card.
+    fn ahead(&self) -> u64 {
+        (self.transmit_time(self.welcome.mtu.into()) * PACKETS_AHEAD).max(LEAST_AHEAD)
+    }
+
+    fn push_error(&mut self, error: NetError) {
+        self.counters.errors += 1;
+        if self.errors.len() < MOST_ERRORS && !self.errors.contains(&error) {
+            self.errors.push(error);
+        }
+    }
+
+    /// Advances the clock by what the payload of a port's packets costs the host.
+    fn charge_bytes(&self, bytes: u64) {
+        let picos = bytes.saturating_mul(self.clock.rules.overhead.byte.into());
+        if picos >= 1000 {
+            self.clock.charge(Span(picos / 1000));
+        }
+    }
+}
+
+impl Drop for VirtualPort {
+    fn drop(&mut self) {
+        let mut state = self.clock.lock();
+        if let Some(mailbox) = state.mailboxes.get_mut(usize::from(self.number)) {
+            *mailbox = None;
+        }
+        let close = encode(FrameKind::Close, &self.number.to_le_bytes());
+        // In a forked child the connection is the parent's.
+        if state.alive && now().is_some() {
+            state.outgoing.extend_from_slice(&close);
+            if let Err(error) = state.write() {
+                self.clock.handle_emulator_exit(&mut state, &error);
+            }
+        }
+    }
+}
+
+impl Port for VirtualPort {
+    fn send(&mut self, _now: Time, burst: Burst<'_>) -> SendReport {
+        let mut report = SendReport::default();
+        let mut state = self.clock.lock();
+        let (sent, alive) = (self.clock.now(), state.alive);
+        let (now_ps, ahead) = (sent.0.saturating_mul(1000), self.ahead());
+        self.blocked = false;
+        for packet in burst.packets() {
+            let control = packet.class == TrafficClass::Control;
+            if alive && !control && state.wire_free > now_ps + ahead {
+                self.blocked = true;
+                self.counters.tx_blocked += 1;
+                break;
+            }
+            report.sent += 1;
+            if !alive {
+                report.failed += 1;
+                continue;
+            }
+            let took = self.transmit_time(packet.len.into());
+            state.wire_free = state.wire_free.max(now_ps).saturating_add(took);
+            let dscp = if control { self.config.dscp_control } else { self.config.dscp_data };
+            let head = PacketFrame {
+                addr: packet.dst,
+                entropy: self.source_port(packet.path),
+                ecn: tos(0, self.config.ecn && !control) as u8,
+                dscp,
+                control,
+                trimmed: false,
+                sent,
+                overflow: 0,
+                endpoint: self.number,
+            };
+            state.outgoing.extend_from_slice(&head.encode(packet.len as usize));
+            burst.copy(packet, &mut state.outgoing);
+            report.trains += 1;
+            report.bytes += u64::from(packet.len);
+        }
+        if alive
+            && state.outgoing.len() > MOST_UNWRITTEN
+            && let Err(error) = state.write()
+        {
+            self.clock.handle_emulator_exit(&mut state, &error);
+        }
+        drop(state);
+        self.counters.tx_calls += 1;
+        self.counters.tx_trains += report.trains as u64;
+        self.counters.tx_packets += report.trains as u64;
+        self.counters.tx_bytes += report.bytes;
+        self.counters.tx_failed += report.failed as u64;
+        self.charge_bytes(report.bytes);
+        report
+    }
+
+    fn recv(
+        &mut self,
+        _now: Time,
+        budget: usize,
+        sink: &mut dyn FnMut(&RxMeta, Train<'_>),
+    ) -> RecvReport {
+        let mut report = RecvReport::default();
+        let clock = self.clock;
+        let mut state = clock.lock();
+        let now = clock.now();
+        // The clock may have advanced past what is known.
+        if now >= state.horizon && state.alive {
+            clock.ask(&mut state, Wait { now, until: now, ..Wait::of(WaitReason::Sync) });
+        }
+        let (now, alive) = (clock.now(), state.alive);
+        let mut received = Vec::new();
+        let mut missing = Vec::new();
+        if let Some(Some(mailbox)) = state.mailboxes.get_mut(usize::from(self.number)) {
+            let due = mailbox.arrivals.iter().take(budget);
+            let due = due.take_while(|arrival| arrival.head.sent <= now).count();
+            received.extend(mailbox.arrivals.drain(..due));
+            report.empty = mailbox.arrivals.front().is_none_or(|arrival| arrival.head.sent > now);
+            std::mem::swap(&mut missing, &mut mailbox.missing);
+        }
+        // The sink may send, for which it needs the lock.
+        drop(state);
+        for Arrival { head, payload } in &received {
+            let dscp = if head.trimmed { self.config.dscp_trimmed } else { head.dscp };
+            let meta = RxMeta { src: head.addr, ecn: head.ecn, dscp, overflow: 0 };
+            sink(&meta, Train::single(payload));
+            report.packets += 1;
+            report.bytes += payload.len() as u64;
+            self.counters.rx_ce += u64::from(meta.ce());
+        }
+        self.charge_bytes(report.bytes);
+        if !received.is_empty() {
+            let spare = received.into_iter().map(|arrival| arrival.payload);
+            self.clock.lock().spare.extend(spare);
+            report.trains = report.packets;
+            self.counters.rx_calls += 1;
+        } else {
+            self.counters.rx_empty += 1;
+        }
+        for peer in missing {
+            let kind = UnreachableReason::Port;
+            self.push_error(NetError::Unreachable { peer, kind, offender: None });
+        }
+        if !alive && !std::mem::replace(&mut self.reported_exit, true) {
+            self.push_error(NetError::Local { peer: self.local, errno: libc::ENOTCONN });
+        }
+        self.counters.rx_packets += report.packets as u64;
+        self.counters.rx_trains += report.trains as u64;
+        self.counters.rx_bytes += report.bytes;
+        report
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Returns a port of the dynamic range that depends on the host and the endpoint's number alone, so
+    /// that each run takes the same paths. Multiples of an odd number are distinct modulo 16384, so paths
+    /// below 16384 have different ports.
+    fn source_port(&self, path: u16) -> u16 {
+        let path = path % entropy_count(self.config.paths);
+        let owner = (self.welcome.host as u16).wrapping_mul(8).wrapping_add(self.number);
+        let offset = owner.wrapping_mul(40_503).wrapping_add(path.wrapping_mul(331));
+        FIRST_SOURCE_PORT | (offset & 0x3FFF)
+    }
+
+    fn fds(&self, _into: &mut Vec<RawFd>) {
+        // Nothing arrives at a descriptor: the emulator sends nothing but answers.
+    }
+
+    fn take_errors(&mut self, into: &mut Vec<NetError>) {
+        into.append(&mut self.errors);
+    }
+
+    fn path_mtu(&mut self, _dst: SocketAddr) -> io::Result<u32> {
+        let headers = if self.local.is_ipv6() { 48 } else { 28 };
+        Ok(self.welcome.mtu.saturating_add(headers))
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        let state = self.clock.lock();
+        let mailbox = state.mailboxes.get(usize::from(self.number))?.as_ref()?;
+        let arrival = mailbox.arrivals.front().map(|arrival| arrival.head.sent);
+        let room =
+            self.blocked.then(|| Time(state.wire_free.saturating_sub(self.ahead()).div_ceil(1000)));
+        [arrival, room].into_iter().flatten().min()
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+}

@@ -1,0 +1,302 @@
+//! Virtual time of this process: which calls advance its clock, and by how much.
+//!
+//! An emulator whose clock is virtual (`squall run --virtual`) has the clock of each process in
+//! [`squall_net::emulator::virtual_time`]. Here the provider's calls use it:
+//!
+//! - What the application's thread computed since its last call passes before the call begins
+//!   ([`enter`]). Meanwhile the transport does, at their times, what the progress threads and timers of a
+//!   real host would have done: those threads are off.
+//! - Calls take constant times ([`charge_send`] and its kin). What they really take does not count.
+//! - A thread that polls and finds nothing waits for the next packet or timer ([`on_empty_poll`]).
+//!
+//! The preloaded time library answers the application's own time functions from the same clock.
+
+use core::cell::Cell;
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::Once;
+
+use squall_base::{Span, Time};
+use squall_net::EmulatorSpec;
+use squall_net::emulator::frame::WaitReason;
+use squall_net::emulator::virtual_time::{self, Progress, VirtualClock};
+
+use crate::logger::USER;
+use crate::open_endpoints;
+use crate::param::params;
+
+/// Empty polls in a row after which a thread waits for a packet or timer.
+const IDLE_AFTER: u32 = 2;
+/// A thread that computes for less between two empty polls does nothing but poll.
+const POLLING: Span = Span::micros(2);
+
+/// Turns in a row in which endpoints are served, while something happens in each.
+const MOST_TURNS: u32 = 64;
+
+/// Empty polls since something happened.
+static EMPTY_POLLS: AtomicU32 = AtomicU32::new(0);
+/// Operations that have ended.
+static COMPLETIONS: AtomicU64 = AtomicU64::new(0);
+/// Virtual nanoseconds that were computed since the last empty poll.
+static COMPUTED: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// Calls of the application in which the thread is now, one inside another.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// CPU time of the thread when its last call ended; zero before that.
+    static LEFT_AT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Returns whether the process is to be in virtual time once it has an endpoint.
+pub(crate) fn is_wanted() -> bool {
+    params().emulator.parse().is_ok_and(|spec: EmulatorSpec| spec.virtual_time)
+}
+
+/// A call of the application in virtual time, until it ends.
+pub(crate) struct Call(&'static VirtualClock);
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let depth = DEPTH.get() - 1;
+        DEPTH.set(depth);
+        if depth == 0 {
+            self.0.flush();
+            if self.0.rules().cpu_scale > 0 {
+                LEFT_AT.set(cpu_time());
+            }
+        }
+    }
+}
+
+/// Begins a call of the application, unless time is real.
+#[inline]
+pub(crate) fn enter() -> Option<Call> {
+    virtual_time::clock().map(begin)
+}
+
+#[cold]
+fn begin(clock: &'static VirtualClock) -> Call {
+    DEPTH.set(DEPTH.get() + 1);
+    let call = Call(clock);
+    let left_at = LEFT_AT.get();
+    if DEPTH.get() == 1 && clock.rules().cpu_scale > 0 && left_at > 0 {
+        let used = u128::from(cpu_time().saturating_sub(left_at));
+        let scaled = used * u128::from(clock.rules().cpu_scale) / 1_000_000;
+        let computed = Span(u64::try_from(scaled).unwrap_or(u64::MAX));
+        COMPUTED.fetch_add(computed.0, Ordering::Relaxed);
+        clock.count_computation(computed);
+        pass(clock, clock.now() + computed);
+    }
+    call
+}
+
+/// Returns the CPU time that this thread has used, in nanoseconds.
+fn cpu_time() -> u64 {
+    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: clock_gettime(2) writes one timespec, into a local variable. Every Linux has the clock of the
+    // calling thread, so it does not fail. The time library passes this clock on to the system.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut ts) };
+    let seconds = u64::try_from(ts.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(ts.tv_nsec).unwrap_or(0)
+}
+
+/// Returns the next time after `now` at which an endpoint acts by itself. Before that, endpoints do what
+/// is due already.
+fn next_timer(now: Time) -> Time {
+    let first = |after: Time| {
+        let timers = open_endpoints::all().into_iter().filter_map(|ep| ep.next_timeout());
+        timers.filter(|at| *at > after).min().unwrap_or(Time::NEVER)
+    };
+    let timer = first(Time::ZERO);
+    if timer > now {
+        return timer;
+    }
+    serve_endpoints();
+    first(now)
+}
+
+/// Lets every endpoint receive, answer and act on its timers. The caller holds no lock of an endpoint.
+/// Returns whether anything happened.
+fn serve_endpoints() -> bool {
+    let endpoints = open_endpoints::all();
+    let mut busy = false;
+    for _ in 0..MOST_TURNS {
+        let again = endpoints.iter().fold(false, |busy, ep| busy | ep.try_progress());
+        busy |= again;
+        if !again {
+            break;
+        }
+    }
+    busy
+}
+
+/// Advances the clock to `until`, because the application computes or sleeps until then.
+fn pass(clock: &VirtualClock, until: Time) {
+    loop {
+        let now = clock.now();
+        if now >= until {
+            return;
+        }
+        clock.advance(next_timer(now).min(until), WaitReason::Busy);
+        if clock.now() < until {
+            serve_endpoints();
+        }
+    }
+}
+
+/// Waits for the next packet, but not beyond `until`; the transport acts on its timers meanwhile.
+/// Returns whether anything happened. The caller holds no lock of an endpoint.
+pub(crate) fn wait(clock: &VirtualClock, until: Time) -> bool {
+    let longest = clock.now() + clock.rules().longest_idle;
+    let until = until.min(longest);
+    let done = COMPLETIONS.load(Ordering::Relaxed);
+    loop {
+        let now = clock.now();
+        let timer = next_timer(now);
+        let reason = if timer <= longest { WaitReason::Timer } else { WaitReason::Idle };
+        let progress = clock.advance(timer.min(until.max(now)), reason);
+        let busy = serve_endpoints();
+        // A timer by which the transport only sent something is not what the application waits for.
+        let visible = progress == Progress::Arrival || COMPLETIONS.load(Ordering::Relaxed) != done;
+        if visible || clock.now() >= until {
+            return busy;
+        }
+    }
+}
+
+/// Notes that an operation has ended, which the application may wait for.
+#[inline]
+pub(crate) fn count_completion() {
+    COMPLETIONS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Waits as [`wait`] does in virtual time, for a loop that drives an endpoint; otherwise gives way to
+/// other threads.
+pub(crate) fn wait_or_yield() {
+    match virtual_time::clock() {
+        Some(clock) => {
+            wait(clock, Time::NEVER);
+        }
+        None => std::thread::yield_now(),
+    }
+}
+
+/// Notes that a poll found something.
+#[inline]
+pub(crate) fn on_busy_poll() {
+    if let Some(clock) = virtual_time::clock() {
+        EMPTY_POLLS.store(0, Ordering::Relaxed);
+        clock.charge(Span(clock.rules().overhead.poll.into()));
+    }
+}
+
+/// Notes that a poll found nothing. If the thread does nothing but poll, it waits for the next packet
+/// or timer. The caller holds no lock of an endpoint. Returns false if time is real.
+#[inline]
+pub(crate) fn on_empty_poll() -> bool {
+    let Some(clock) = virtual_time::clock() else { return false };
+    handle_empty_poll(clock);
+    true
+}
+
+#[cold]
+fn handle_empty_poll(clock: &VirtualClock) {
+    clock.charge(Span(clock.rules().overhead.poll.into()));
+    let computed = Span(COMPUTED.swap(0, Ordering::Relaxed));
+    let before = EMPTY_POLLS.load(Ordering::Relaxed);
+    let polls = if computed < POLLING { before + 1 } else { 1 };
+    EMPTY_POLLS.store(polls, Ordering::Relaxed);
+    if polls >= IDLE_AFTER && wait(clock, Time::NEVER) {
+        EMPTY_POLLS.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Advances the clock by the time that a call takes which posts an operation.
+#[inline]
+pub(crate) fn charge_send() {
+    if let Some(clock) = virtual_time::clock() {
+        EMPTY_POLLS.store(0, Ordering::Relaxed);
+        clock.charge(Span(clock.rules().overhead.send.into()));
+    }
+}
+
+/// Advances the clock by the time that the application takes to read completions.
+#[inline]
+pub(crate) fn charge_completions(count: usize) {
+    if let Some(clock) = virtual_time::clock() {
+        clock.charge(Span(u64::from(clock.rules().overhead.receive) * count as u64));
+    }
+}
+
+/// The functions that the preloaded time library calls, as it declares them.
+#[repr(C)]
+struct ClockTable {
+    size: usize,
+    now: extern "C" fn() -> u64,
+    wait: extern "C" fn(until: u64, wakes: c_int) -> c_int,
+    owns: extern "C" fn(fd: c_int) -> c_int,
+    calendar: i64,
+}
+
+extern "C" fn now_for_library() -> u64 {
+    let Some(clock) = virtual_time::clock() else { return 0 };
+    // A thread inside a call reads the clock for the provider, for instance to log.
+    if DEPTH.get() == 0 {
+        clock.charge(Span(clock.rules().overhead.clock.into()));
+    }
+    clock.now().0
+}
+
+extern "C" fn wait_for_library(until: u64, wakes: c_int) -> c_int {
+    crate::boundary::value(-1, || {
+        // The caller of `boundary` has begun a call: what was computed has passed.
+        let Some(clock) = virtual_time::clock() else { return -1 };
+        if wakes == 0 {
+            pass(clock, Time(until));
+        } else {
+            wait(clock, Time(until));
+        }
+        0
+    })
+}
+
+extern "C" fn owns_for_library(fd: c_int) -> c_int {
+    c_int::from(crate::wait::owns(fd))
+}
+
+/// Begins virtual time in this process, after its first endpoint was attached: the preloaded time
+/// library answers from its clock from now on.
+pub(crate) fn begin_process() {
+    static BEGUN: Once = Once::new();
+    let Some(clock) = virtual_time::clock() else { return };
+    BEGUN.call_once(|| {
+        let table: &'static ClockTable = Box::leak(Box::new(ClockTable {
+            size: size_of::<ClockTable>(),
+            now: now_for_library,
+            wait: wait_for_library,
+            owns: owns_for_library,
+            calendar: i64::try_from(clock.rules().calendar).unwrap_or(0),
+        }));
+        // SAFETY: dlsym(3) reads the name, a literal with its end.
+        let symbol =
+            unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"squall_time_register".as_ptr()) };
+        if symbol.is_null() {
+            log::warn!(
+                target: USER,
+                "the emulator's time is virtual, and libsquall_time.so is not preloaded: the application's own clocks \
+                 show real time; start the job with squall run --virtual"
+            );
+            return;
+        }
+        // SAFETY: a function of this name is the time library's, of this type, which takes a table that is never
+        // freed: this one is leaked.
+        let status = unsafe {
+            let register: unsafe extern "C" fn(*const ClockTable) -> c_int =
+                core::mem::transmute(symbol);
+            register(table)
+        };
+        if status != 0 {
+            log::warn!(target: USER, "libsquall_time.so is of another version than the provider; install both anew");
+        }
+    });
+}

@@ -1,0 +1,245 @@
+//! Options of a job in virtual time, and the report that follows it.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use clap::{Args, ValueEnum};
+
+use super::preparation::Variables;
+use super::provider;
+use crate::doctor::environment::variable;
+use squall_base::Span;
+use squall_emulator::{VirtualTimeConfig, VirtualTimeReport};
+use squall_net::emulator::frame::HostOverhead;
+use squall_netsim::settings::Settings;
+
+/// Name of the library that answers the time functions of ranks.
+const TIME_LIBRARY: &str = "libsquall_time.so";
+/// Variable with libraries that the dynamic loader loads first.
+const PRELOAD: &str = "LD_PRELOAD";
+/// Lookahead below which a run is slow.
+const SHORT_LOOKAHEAD: Span = Span::nanos(100);
+/// Ranks of which the report has a line each; of more it has the extremes.
+const MOST_LINES: usize = 16;
+
+/// What passes as the computation of a rank.
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Compute {
+    /// The CPU time of the rank's threads.
+    #[default]
+    Cpu,
+    /// No time, so that a run can be repeated exactly.
+    None,
+}
+
+/// Options of virtual time.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Virtual time")]
+pub(crate) struct VirtualTimeArgs {
+    /// Let the job run in virtual time: on a network of full speed, whose clock waits for the ranks, and they for it. The
+    /// ranks' own clocks show that time.
+    #[arg(long = "virtual", requires = "on")]
+    pub enabled: bool,
+    /// Virtual time that ranks take to compute.
+    #[arg(long, value_enum, default_value_t, requires = "enabled")]
+    pub compute: Compute,
+    /// Multiply the CPU time of ranks by this, for hosts that are slower (above 1) or faster.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "enabled")]
+    pub cpu_scale: f64,
+    /// Virtual times of a host's work: send, receive, poll, clock in ns a call, byte in ps a payload byte. Default:
+    /// send=100,receive=100,poll=50,clock=20,byte=0, a network card that places payload by itself.
+    #[arg(long, value_name = "LIST", requires = "enabled")]
+    pub overhead: Option<String>,
+    /// Longest time, us, by which the clock of a rank jumps that polls in vain.
+    #[arg(long, value_name = "US", default_value_t = 1000, requires = "enabled")]
+    pub max_idle_step: u64,
+    /// Ranks that must be there before time begins. Default: as many as the launcher says.
+    #[arg(long, value_name = "N", requires = "enabled")]
+    pub ranks: Option<u32>,
+}
+
+impl VirtualTimeArgs {
+    /// Returns the rules of virtual time, if the job is to run in it.
+    ///
+    /// # Errors
+    /// A value is not valid.
+    pub(crate) fn config(&self) -> Result<Option<VirtualTimeConfig>, String> {
+        if !self.enabled {
+            return Ok(None);
+        }
+        if !(1e-3..=1e3).contains(&self.cpu_scale) {
+            return Err(format!(
+                "--cpu-scale {}: out of range; give a factor from 0.001 to 1000",
+                self.cpu_scale
+            ));
+        }
+        if !(1..=1_000_000).contains(&self.max_idle_step) {
+            return Err(format!(
+                "--max-idle-step {}: out of range; give 1 to 1000000 us",
+                self.max_idle_step
+            ));
+        }
+        let overhead = match &self.overhead {
+            Some(list) => parse_overhead(list)?,
+            None => HostOverhead::default(),
+        };
+        Ok(Some(VirtualTimeConfig {
+            ranks: self.ranks,
+            cpu_scale: if self.compute == Compute::Cpu { self.cpu_scale } else { 0.0 },
+            overhead,
+            longest_idle: Span::micros(self.max_idle_step),
+        }))
+    }
+
+    /// Adds the rules to the settings of a record.
+    pub(super) fn add_settings(&self, settings: &mut Settings) {
+        let Ok(Some(config)) = self.config() else { return };
+        let HostOverhead { send, receive, poll, byte, clock } = config.overhead;
+        settings.set("virtual.cpu_scale", config.cpu_scale);
+        settings.set("virtual.max_idle_step_us", self.max_idle_step);
+        for (name, value) in [
+            ("virtual.send_ns", send),
+            ("virtual.receive_ns", receive),
+            ("virtual.poll_ns", poll),
+            ("virtual.clock_ns", clock),
+            ("virtual.byte_ps", byte),
+        ] {
+            settings.set(name, value);
+        }
+    }
+}
+
+/// Parses `send=100,byte=60`. Times that the list leaves out keep their defaults.
+fn parse_overhead(list: &str) -> Result<HostOverhead, String> {
+    let mut overhead = HostOverhead::default();
+    for part in list.split(',') {
+        let bad = || {
+            format!(
+                "--overhead {list}: '{part}' is no part of it; expected send=NS, receive=NS, poll=NS, clock=NS or byte=PS, \
+                 separated by commas, each at most 1000000"
+            )
+        };
+        let (name, value) = part.split_once('=').ok_or_else(bad)?;
+        let place = match name {
+            "send" => &mut overhead.send,
+            "receive" => &mut overhead.receive,
+            "poll" => &mut overhead.poll,
+            "clock" => &mut overhead.clock,
+            "byte" => &mut overhead.byte,
+            _ => return Err(bad()),
+        };
+        *place = value.parse().ok().filter(|value| *value <= 1_000_000).ok_or_else(bad)?;
+    }
+    Ok(overhead)
+}
+
+/// Adds the variable that preloads the time library into ranks. Processes without an endpoint, such as
+/// launchers, keep real time.
+///
+/// # Errors
+/// The library is not beside the provider.
+pub(super) fn preload(variables: &mut Variables, provider_path: &str) -> Result<(), String> {
+    let beside = |folder: &str| Path::new(folder).join(TIME_LIBRARY);
+    let file = provider_path.split(':').map(beside).find(|file| file.is_file());
+    let file = file.ok_or_else(|| {
+        format!(
+            "{TIME_LIBRARY} is not beside {} in {provider_path}: build it (ci/build), or install squall anew",
+            provider::OBJECT
+        )
+    })?;
+    let file = file.display().to_string();
+    let all = variable(PRELOAD).map_or_else(|| file.clone(), |others| format!("{file}:{others}"));
+    variables.insert(PRELOAD.to_owned(), all);
+    Ok(())
+}
+
+/// Describes what a job did in virtual time.
+pub(super) fn describe(report: &VirtualTimeReport) -> String {
+    let (virtual_s, real_s) = (seconds(report.virtual_time), seconds(report.real_time));
+    let mut text = format!(
+        "virtual time: {virtual_s:.9} s in {real_s:.3} s; {} events ({:.2} million/s), {} hand-overs ({:.1} us each), lookahead \
+         {}",
+        report.events,
+        report.events as f64 / real_s.max(1e-9) / 1e6,
+        report.hand_overs,
+        real_s * 1e6 / report.hand_overs.max(1) as f64,
+        report.lookahead,
+    );
+    if report.lookahead.span() < SHORT_LOOKAHEAD {
+        text += " (below 100 ns: ranks can hardly run at the same time, and the run is slow)";
+    }
+    let repeatable = match report.was_outside {
+        true => "not repeatable: a rank waited for something outside of the network",
+        false => "the same in each run with --compute none",
+    };
+    let _ = write!(
+        text,
+        "\n  {} deliveries, hash {:016x} ({repeatable})",
+        report.deliveries, report.hash
+    );
+    let shown = report.ranks.len().min(MOST_LINES);
+    for times in &report.ranks[..shown] {
+        let _ = write!(
+            text,
+            "\n  rank {}: computed {:.6} s, calls {:.6} s, waited {:.6} s",
+            times.rank,
+            seconds(times.computed),
+            seconds(times.overhead),
+            seconds(times.waited)
+        );
+    }
+    let rest = &report.ranks[shown..];
+    if let (Some(least), Some(most)) = (
+        rest.iter().map(|times| times.computed).min(),
+        rest.iter().map(|times| times.computed).max(),
+    ) {
+        let _ = write!(
+            text,
+            "\n  {} more ranks: each computed {:.6} to {:.6} s",
+            rest.len(),
+            seconds(least),
+            seconds(most)
+        );
+    }
+    text
+}
+
+fn seconds(span: Span) -> f64 {
+    span.0 as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overheads_are_read_and_bad_ones_named() {
+        let overhead = parse_overhead("send=7,byte=60").expect("fine");
+        let expected = HostOverhead { send: 7, byte: 60, ..HostOverhead::default() };
+        assert_eq!(overhead, expected);
+        for bad in ["", "send", "send=x", "send=-1", "recv=3", "send=1000001"] {
+            let refused = parse_overhead(bad).expect_err(bad);
+            assert!(refused.contains("receive=NS"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused() {
+        let args = VirtualTimeArgs {
+            enabled: true,
+            compute: Compute::None,
+            cpu_scale: 1.0,
+            overhead: None,
+            max_idle_step: 1000,
+            ranks: Some(3),
+        };
+        let config = args.config().expect("fine").expect("virtual");
+        assert_eq!((config.cpu_scale, config.ranks), (0.0, Some(3)));
+        let off = VirtualTimeArgs { enabled: false, ..args.clone() };
+        assert_eq!(off.config(), Ok(None));
+        let bad = VirtualTimeArgs { cpu_scale: f64::NAN, ..args.clone() };
+        assert!(bad.config().is_err_and(|why| why.contains("0.001 to 1000")));
+        let bad = VirtualTimeArgs { max_idle_step: 0, ..args };
+        assert!(bad.config().is_err_and(|why| why.contains("1 to 1000000 us")));
+    }
+}
