@@ -12,6 +12,9 @@ use squall_netsim::Picos;
 
 use super::emulation::{Delivery, Emulation};
 
+/// Virtual time from the origin to the beginning of the job, in which ranks attach.
+const BEFORE_JOB: Span = Span::secs(1);
+
 /// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activity {
@@ -29,10 +32,8 @@ pub(super) enum Activity {
 #[derive(Clone, Debug)]
 pub(super) struct Process {
     pub(super) activity: Activity,
-    /// The earliest arrival since the process began to wait.
+    /// The earliest arrival since the process last went on, of which it knows nothing yet.
     arrival: Option<Time>,
-    /// The process has waited at least once, so that it takes part.
-    pub(super) arrived_at_start: bool,
     /// Times for which it has computed, and that its calls have taken.
     pub(super) computed: Span,
     pub(super) overhead: Span,
@@ -79,7 +80,9 @@ pub(super) struct Pace {
 
 /// See the module's documentation.
 pub(super) struct Coordinator {
-    pub(super) origin: Time,
+    origin: Time,
+    /// Time at which the job begins.
+    pub(super) begin: Time,
     lookahead: Picos,
     pub(super) processes: Vec<Process>,
     /// The smallest bound of all processes.
@@ -99,6 +102,7 @@ impl Coordinator {
     pub(super) fn new(origin: Time, lookahead: Picos) -> Self {
         Self {
             origin,
+            begin: origin,
             lookahead: lookahead.max(Picos::nanos(1)),
             processes: Vec::new(),
             bound: origin,
@@ -116,7 +120,6 @@ impl Coordinator {
         self.processes.push(Process {
             activity: Activity::Running(now),
             arrival: None,
-            arrived_at_start: false,
             computed: Span::ZERO,
             overhead: Span::ZERO,
             now,
@@ -155,6 +158,7 @@ impl Coordinator {
     /// The process had promised to send nothing that early.
     pub(super) fn check_sent(&self, process: u32, at: Time) -> Result<Picos, BrokenPromise> {
         let at = match self.processes[process as usize].activity {
+            Activity::Running(_) | Activity::Outside if !self.started => self.origin,
             Activity::Outside => at.max(self.floor()),
             Activity::Running(promised) if at >= promised => at,
             Activity::Running(promised) => {
@@ -179,7 +183,6 @@ impl Coordinator {
         state.computed = state.computed + wait.computed;
         state.overhead = state.overhead + wait.overhead;
         state.now = wait.now;
-        state.arrived_at_start = true;
         state.activity = Activity::Waiting(wait);
         self.update();
     }
@@ -200,9 +203,23 @@ impl Coordinator {
         }
     }
 
-    /// Begins the job: from now on time passes.
-    pub(super) fn start(&mut self) {
+    /// Begins the job: from now on time passes. With `outside`, a process waits for something outside of
+    /// the network.
+    pub(super) fn start(&mut self, outside: bool) {
         self.started = true;
+        self.was_outside |= outside;
+        // What calls took before depends on how long the launcher worked, so that all ranks begin at one
+        // time.
+        self.begin = self.origin + BEFORE_JOB;
+        for process in &mut self.processes {
+            if let Activity::Waiting(wait) = &mut process.activity {
+                wait.now = wait.now.max(self.begin);
+                wait.until = wait.until.max(wait.now);
+                process.now = wait.now;
+            }
+            (process.computed, process.overhead) = (Span::ZERO, Span::ZERO);
+        }
+        self.update();
     }
 
     /// Returns whether the job has begun.
@@ -257,10 +274,8 @@ impl Coordinator {
             }
             if let Some((at, process)) = arrived {
                 let state = &mut self.processes[process as usize];
-                if matches!(state.activity, Activity::Waiting(_)) {
-                    state.arrival = Some(state.arrival.map_or(at, |earlier| earlier.min(at)));
-                    self.bound = self.bound.min(state.bound());
-                }
+                state.arrival = Some(state.arrival.map_or(at, |earlier| earlier.min(at)));
+                self.bound = self.bound.min(state.bound());
             }
         }
     }

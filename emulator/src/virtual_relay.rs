@@ -32,6 +32,12 @@ const LOOK_INTERVAL: Span = Span::millis(10);
 const LONG_COMPUTATION: Span = Span::secs(30);
 /// Virtual time for which all processes wait and no packet is in flight before the job is given up.
 const DEADLOCK: Span = Span::secs(10);
+/// UDP port of the first endpoint of rank 0.
+const FIRST_PORT: u64 = 1024;
+/// Endpoints that a process may have.
+const MOST_ENDPOINTS: usize = 8;
+/// Real time after which the job begins although a rank waits for something outside of the network.
+const START_PATIENCE: Span = Span::secs(1);
 /// CPU time of a process that may be the provider's own and not the application's.
 const UNCERTAIN_CPU: Span = Span::millis(5);
 /// Time that a process may take to read an answer for which it waits.
@@ -136,6 +142,8 @@ pub(super) struct VirtualProcesses {
     paced_since: Option<(Time, Time)>,
     /// The virtual time since which all processes wait and nothing is in flight.
     stuck_since: Option<Time>,
+    /// The real time since which no process runs and the job has not begun.
+    settled_since: Option<Time>,
     /// The time after which a process may go on that the pace holds back.
     next_look: Span,
 }
@@ -155,6 +163,7 @@ impl VirtualProcesses {
             cpu_scale: (config.cpu_scale * 1e6) as u32,
             overhead: config.overhead,
             longest_idle: config.longest_idle,
+            port: 0,
         };
         Self {
             rules,
@@ -166,6 +175,7 @@ impl VirtualProcesses {
             looked_at: clock(),
             paced_since: None,
             stuck_since: None,
+            settled_since: None,
             next_look: LOOK_INTERVAL,
         }
     }
@@ -375,9 +385,15 @@ impl Relay {
         };
         let next = self.virtual_time.as_ref().map_or(0, |all| all.processes.len());
         let number = known.unwrap_or_else(|| u32::try_from(next).unwrap_or(u32::MAX));
-        let attached = hello.and_then(|hello| {
+        let attached = hello.and_then(|mut hello| {
             let tag = u64::from(number) | (endpoints as u64) << 32;
-            Ok((self.attach(&hello, tag)?, hello))
+            let port = port_of(hello.member.rank.unwrap_or(number), endpoints)?;
+            hello.addr.set_port(port);
+            let (endpoint, mut welcome) = self.attach(&hello, tag)?;
+            if let Some(rules) = &mut welcome.virtual_time {
+                rules.port = port;
+            }
+            Ok(((endpoint, welcome), hello))
         });
         let ((endpoint, welcome), hello) = match attached {
             Ok(attached) => attached,
@@ -447,9 +463,8 @@ impl Relay {
         }
         self.totals.entered += 1;
         self.run_state.entered(head.sent, (from, to), payload.len() as u64);
-        // Addresses of endpoints differ from run to run, so the flow depends on hosts and on the
-        // numbers of endpoints in their processes.
-        let flow = flow(from, head.endpoint, to, (tag >> 32) as u32);
+        // The addresses of this machine must not matter.
+        let flow = flow(from, to, source.port(), dst.port());
         head.addr = SocketAddr::new(source.ip(), head.entropy);
         head.trimmed = false;
         self.emulation.send(at, Route { from, to, flow }, head, payload, tag);
@@ -536,13 +551,22 @@ impl Relay {
         }
         let expected = all.ranks.unwrap_or(reported) as usize;
         let there = if present > 0 { present } else { all.processes.len() };
-        let settled = |process: &super::coordinator::Process| {
-            !matches!(process.activity, Activity::Running(_))
+        let all_are = |wanted: fn(&Activity) -> bool| {
+            all.coordinator.processes.iter().all(|process| wanted(&process.activity))
         };
-        if there < expected.max(1) || !all.coordinator.processes.iter().all(settled) {
+        // While none is outside, the run can be repeated. But a rank may wait, with its launcher, for
+        // one that waits for the network.
+        let ready = all_are(|activity| matches!(activity, Activity::Waiting(_)));
+        let settled = all_are(|activity| !matches!(activity, Activity::Running(_)));
+        let since = *all.settled_since.get_or_insert_with(clock);
+        if !settled {
+            all.settled_since = None;
+        }
+        let patient = settled && clock().since(since) >= START_PATIENCE;
+        if there < expected.max(1) || !(ready || patient) {
             return;
         }
-        all.coordinator.start();
+        all.coordinator.start(!ready);
         all.began = Some(clock());
         say(format_args!("{there} ranks are there; virtual time begins"));
     }
@@ -585,7 +609,7 @@ impl Relay {
         if let Some(all) = &self.virtual_time {
             let names = (0..).zip(&all.coordinator.processes).take(32);
             for (number, process) in names {
-                let since = process.now.since(all.rules.origin).0 as f64 / 1e9;
+                let since = process.now.since(all.coordinator.begin).0 as f64 / 1e9;
                 let what = match process.activity {
                     Activity::Ended => "has ended",
                     _ => "waits for a message",
@@ -648,7 +672,7 @@ impl Relay {
             .iter()
             .zip(&coordinator.processes)
             .map(|(info, process)| {
-                let total = process.now.since(all.rules.origin);
+                let total = process.now.since(all.coordinator.begin);
                 RankTimes {
                     rank: info.rank.unwrap_or(info.pid),
                     computed: process.computed,
@@ -659,7 +683,7 @@ impl Relay {
             .collect();
         ranks.sort_by_key(|times| times.rank);
         Some(VirtualTimeReport {
-            virtual_time: coordinator.last_time().since(all.rules.origin),
+            virtual_time: coordinator.last_time().since(coordinator.begin),
             real_time: all.began.map_or(Span::ZERO, |began| ended.since(began)),
             events: self.emulation.network().events(),
             hand_overs: coordinator.hand_overs,
@@ -672,10 +696,26 @@ impl Relay {
     }
 }
 
+/// Returns the UDP port of an endpoint, which depends on its rank and its number in its process.
+///
+/// # Errors
+/// There are too many endpoints.
+fn port_of(rank: u32, endpoint: usize) -> Result<u16, String> {
+    let port = FIRST_PORT + u64::from(rank) * MOST_ENDPOINTS as u64 + endpoint as u64;
+    match u16::try_from(port) {
+        Ok(port) if endpoint < MOST_ENDPOINTS => Ok(port),
+        _ => Err(format!(
+            "endpoint {endpoint} of rank {rank}: in virtual time a rank has at most {MOST_ENDPOINTS} endpoints, and \
+             a job {} ranks",
+            (u64::from(u16::MAX) - FIRST_PORT) / MOST_ENDPOINTS as u64
+        )),
+    }
+}
+
 /// Returns the flow of the packets between two endpoints.
-fn flow(from: u32, endpoint: u16, to: u32, other: u32) -> u32 {
+fn flow(from: u32, to: u32, source: u16, destination: u16) -> u32 {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
-    for word in [from, endpoint.into(), to, other] {
+    for word in [from, to, source.into(), destination.into()] {
         hash = (hash ^ u64::from(word)).wrapping_mul(0x0100_0000_01b3);
         hash ^= hash >> 32;
     }

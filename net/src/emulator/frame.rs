@@ -257,7 +257,7 @@ impl PacketFrame {
     }
 }
 
-/// The first frame of an endpoint.
+/// The first frame of an endpoint. In virtual time the port of its address is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// Address of the endpoint, to which peers send.
@@ -347,6 +347,8 @@ pub struct VirtualTime {
     pub overhead: HostOverhead,
     /// The longest time by which the clock of a process jumps that polls and finds nothing.
     pub longest_idle: Span,
+    /// The UDP port of the endpoint. The emulator chooses it, so that it is the same in each run.
+    pub port: u16,
 }
 
 /// Virtual times that work of a host takes, as in the LogGP model.
@@ -374,7 +376,7 @@ impl Default for HostOverhead {
 
 impl VirtualTime {
     /// Number of bytes of the encoded rules.
-    const LEN: usize = 7 * 8;
+    const LEN: usize = 8 * 8;
 
     fn encode(&self) -> Vec<u8> {
         let HostOverhead { send, receive, poll, byte, clock } = self.overhead;
@@ -387,6 +389,7 @@ impl VirtualTime {
             pair(self.cpu_scale, clock),
             pair(send, receive),
             pair(poll, byte),
+            self.port.into(),
         ]
         .into_iter()
         .flat_map(u64::to_le_bytes)
@@ -405,6 +408,7 @@ impl VirtualTime {
             longest_idle: Span(long(3)),
             cpu_scale,
             overhead: HostOverhead { send, receive, poll, byte, clock },
+            port: long(7) as u16,
         })
     }
 }
@@ -613,6 +617,7 @@ mod tests {
             cpu_scale: 1_500_000,
             overhead: HostOverhead { send: 1, receive: 2, poll: 3, byte: 4, clock: 5 },
             longest_idle: Span::millis(1),
+            port: 7,
         };
         for virtual_time in [None, Some(rules)] {
             let welcome = Welcome {

@@ -107,20 +107,21 @@ pub fn attach(
             "an endpoint on an emulator cannot be bound to the unspecified address",
         ));
     }
-    // The socket is bound before the hello is sent, because the hello contains the port number.
-    let reserved = open_plain(&config.bind)?;
-    reserved.bind(&config.bind.into())?;
-    let local = bound_address(&reserved)?;
     let host = spec.host_of(member);
+    let hello = |addr, host| Hello { addr, host, process: std::process::id(), member }.encode();
     let attached = host.map_err(|text| io::Error::new(ErrorKind::InvalidInput, text));
     let attached = attached.and_then(|host| {
-        let hello = Hello { addr: local, host, process: std::process::id(), member }.encode();
-        let place = (reserved, local);
-        Ok(if spec.virtual_time {
-            AttachedPort::Virtual(Box::new(VirtualPort::open(spec, &hello, place, config)?))
-        } else {
-            AttachedPort::Real(Box::new(EmulatorPort::open(spec, &hello, place, config)?))
-        })
+        if spec.virtual_time {
+            let addr = SocketAddr::new(config.bind.ip(), 0);
+            let port = VirtualPort::open(spec, &hello(addr, host), addr, config)?;
+            return Ok(AttachedPort::Virtual(Box::new(port)));
+        }
+        // The socket is bound before the hello is sent, because the hello contains the port number.
+        let reserved = open_plain(&config.bind)?;
+        reserved.bind(&config.bind.into())?;
+        let local = bound_address(&reserved)?;
+        let port = EmulatorPort::open(spec, &hello(local, host), (reserved, local), config)?;
+        Ok(AttachedPort::Real(Box::new(port)))
     });
     attached.map_err(|error| {
         let cure = match error.kind() {

@@ -14,8 +14,6 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use socket2::Socket;
-
 use super::frame::{
     self, Frame, FrameError, FrameKind, MAX_FRAME, PacketFrame, Resume, VirtualTime, Wait,
     WaitReason, Welcome, encode,
@@ -92,6 +90,9 @@ struct State {
     start: usize,
     end: usize,
     mailboxes: Vec<Option<Mailbox>>,
+    /// Packets that were put into mailboxes, and the earliest arrival of those of the last answer.
+    arrived: u64,
+    earliest: Time,
     /// Memory of payloads that were received.
     spare: Vec<Vec<u8>>,
     computed: Span,
@@ -111,6 +112,8 @@ impl State {
             start: 0,
             end: 0,
             mailboxes: vec![Some(Mailbox::default())],
+            arrived: 0,
+            earliest: Time::NEVER,
             spare: Vec::new(),
             computed: Span::ZERO,
             overhead: Span::ZERO,
@@ -167,6 +170,7 @@ impl State {
     /// Puts packets into mailboxes until the emulator lets the process go on.
     fn read_answer(&mut self) -> io::Result<Resume> {
         let bad = |error: FrameError| invalid(error.to_string());
+        self.earliest = Time::NEVER;
         loop {
             let (kind, len) = self.read_frame()?;
             let bytes = &self.inbox[self.start..self.start + len];
@@ -181,6 +185,8 @@ impl State {
                         let mut copy = self.spare.pop().unwrap_or_default();
                         copy.clear();
                         copy.extend_from_slice(payload);
+                        self.arrived += 1;
+                        self.earliest = self.earliest.min(head.sent);
                         mailbox.arrivals.push_back(Arrival { head, payload: copy });
                     }
                 }
@@ -248,6 +254,16 @@ impl VirtualClock {
         until < state.horizon && state.next_arrival(self.now()).is_none_or(|at| at > until)
     }
 
+    /// Returns whether a packet has arrived that no endpoint has received.
+    #[must_use]
+    pub fn has_arrival(&self) -> bool {
+        let state = self.lock();
+        let now = self.now();
+        let mut first =
+            state.mailboxes.iter().flatten().filter_map(|mailbox| mailbox.arrivals.front());
+        first.any(|arrival| arrival.head.sent <= now)
+    }
+
     /// Advances the clock to the next arrival of a packet, or to `until` if none arrives before.
     /// Blocks until the emulator knows which comes first. Once the emulator has gone, returns at once.
     pub fn advance(&self, until: Time, reason: WaitReason) -> Progress {
@@ -260,7 +276,12 @@ impl VirtualClock {
                 NOW.store(next.0, Ordering::Relaxed);
                 return if arrival == Some(next) { Progress::Arrival } else { Progress::Time };
             }
+            let before = state.arrived;
             self.ask(&mut state, Wait { now, until: until.max(now), ..Wait::of(reason) });
+            // The clock may have passed the arrival of a packet while that was unknown.
+            if state.arrived > before && state.earliest <= self.now() {
+                return Progress::Arrival;
+            }
         }
     }
 
@@ -348,8 +369,6 @@ pub struct VirtualPort {
     clock: &'static VirtualClock,
     config: PortConfig,
     local: SocketAddr,
-    /// The UDP socket that reserves the address.
-    _reserved: Socket,
     number: u16,
     welcome: Welcome,
     errors: Vec<NetError>,
@@ -360,7 +379,7 @@ pub struct VirtualPort {
 }
 
 impl VirtualPort {
-    /// Attaches an endpoint whose address `reserved` has. The first one of a process connects to the
+    /// Attaches an endpoint at the IP address of `place`. The first one of a process connects to the
     /// emulator and begins the process's virtual time.
     ///
     /// # Errors
@@ -368,7 +387,7 @@ impl VirtualPort {
     pub(super) fn open(
         spec: &EmulatorSpec,
         hello: &[u8],
-        (reserved, local): (Socket, SocketAddr),
+        place: SocketAddr,
         config: &PortConfig,
     ) -> io::Result<Self> {
         let (clock, number, welcome) = if let Some(clock) = CLOCK.get() {
@@ -384,7 +403,7 @@ impl VirtualPort {
             let (number, welcome) = clock.attach(hello)?;
             (clock, number, welcome)
         } else {
-            let (stream, welcome) = greet(spec, hello, local)?;
+            let (stream, welcome) = greet(spec, hello, place)?;
             let rules = welcome.virtual_time.ok_or_else(|| {
                 invalid(
                     "its clock is real, and \",virtual\" asks for a virtual one: leave the word out, or \
@@ -401,11 +420,11 @@ impl VirtualPort {
             NOW.store(rules.origin.0, Ordering::Relaxed);
             (clock, 0, welcome)
         };
+        let port = welcome.virtual_time.map_or(0, |rules| rules.port);
         Ok(Self {
             clock,
             config: config.clone(),
-            local,
-            _reserved: reserved,
+            local: SocketAddr::new(place.ip(), port),
             number,
             welcome,
             errors: Vec::new(),
@@ -588,13 +607,11 @@ impl Port for VirtualPort {
         self.local
     }
 
-    /// Returns a port of the dynamic range that depends on the host and the endpoint's number alone, so
-    /// that each run takes the same paths. Multiples of an odd number are distinct modulo 16384, so paths
+    /// Returns a port of the dynamic range that depends on the endpoint's own port. Multiples of an odd number are distinct modulo 16384, so paths
     /// below 16384 have different ports.
     fn source_port(&self, path: u16) -> u16 {
         let path = path % entropy_count(self.config.paths);
-        let owner = (self.welcome.host as u16).wrapping_mul(8).wrapping_add(self.number);
-        let offset = owner.wrapping_mul(40_503).wrapping_add(path.wrapping_mul(331));
+        let offset = self.local.port().wrapping_mul(40_503).wrapping_add(path.wrapping_mul(331));
         FIRST_SOURCE_PORT | (offset & 0x3FFF)
     }
 
