@@ -29,7 +29,7 @@ pub(super) const BEFORE_ORIGIN: Span = Span::secs(10);
 const LOOK_INTERVAL: Span = Span::millis(10);
 /// Real CPU time after which a process that computes without a call holds the others back no more, if
 /// computation takes no virtual time.
-const LONG_COMPUTATION: Span = Span::secs(30);
+const LONG_COMPUTATION: Span = Span::secs(2);
 /// Virtual time for which all processes wait and no packet is in flight before the job is given up.
 const DEADLOCK: Span = Span::secs(10);
 /// UDP port of the first endpoint of rank 0.
