@@ -113,6 +113,9 @@ SUITES = Group(
             "impi mpich ompi4 openmpi provider",
         ),
         Command("emulator", "30 s", "`squall run --on`: recorded jobs, replayed", "impi mpich openmpi provider"),
+        Command(
+            "virtual", "6 min, `--quick` 1", "`squall run --virtual`: exact times, right results, bad ends", "mpich provider"
+        ),
         Command("netns", "30 s", "MPI between namespaces behind kernel ECMP routers, a spine going down", "root mpich"),
         Command("xdp", "1 min", "MPI between namespaces by frames through AF_XDP", "root mpich provider"),
         Command("hostile", "9 min, `--quick` 90 s", "jobs under hostile conditions", "root mpich provider"),

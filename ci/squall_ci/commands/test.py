@@ -80,6 +80,7 @@ def steps(fast: bool) -> list[Step]:
         Step("top", [[RUN, "check", "top"]]),
         Step("run", [[RUN, "suite", "run"]]),
         Step("emulator", [[RUN, "suite", "emulator"]]),
+        Step("virtual", [[RUN, "suite", "virtual", "--quick"]]),
         Step("xdp", [[RUN, "suite", "xdp"]], missing=no_root),
         Step("hostile", [[RUN, "suite", "hostile", "--quick"]], 600, missing=no_root),
         Step("commands", [[RUN, "check", "commands"]]),

@@ -1,0 +1,299 @@
+"""Run unmodified programs in virtual time by `squall run --virtual`, and compare times with what they have to be.
+
+A round trip of one message between two hosts has to take what the links, the packet and the calls take, to the nanosecond. A
+job has to take the same times again beside programs that use all cores. Collectives are recorded and replayed in the simulator:
+both have to take the same time, within 5 %. The programs of fabtests/mpi have to print right results. Jobs that misbehave have to
+end soon and with a reason: a rank that is killed, that leaves without MPI_Finalize, that forks, or that waits for ever.
+
+Without --quick the programs of fabtests/mpi run under every MPI, a spine dies under a stencil program, and jobs have up to 256
+ranks.
+"""
+
+import argparse
+import math
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from squall_ci.job import run_program
+from squall_ci.mpis import Mpi, MPIS
+from squall_ci.paths import FABTESTS, TARGET
+from squall_ci.process import Result, run, Word
+from squall_ci.programs import compile_c, squall
+from squall_ci.suites.mpi import FLOOR
+from squall_ci.tally import Tally
+
+# Times of the network and of calls, ns: --latency, and the defaults of --overhead.
+LATENCY, SEND, RECEIVE, CLOCK = 1000, 100, 100, 20
+# Bytes of a packet with a whole message: Ethernet, IPv4 and UDP with preamble and gap; headers of the packet delivery and of the
+# message (docs/wire.md).
+BELOW_UDP, PDS_HEADER, SES_HEADER = 48, 12, 44
+# The largest difference between a recorded and a simulated time.
+NEAR = 0.05
+# Bounds of the virtual time of a computation, as multiples of its CPU time. Reading the CPU clock costs CPU time, too.
+LEAST_COMPUTED, MOST_COMPUTED = 0.99, 1.5
+# Seconds of real time in which a job that misbehaves must end. Ten seconds of virtual time pass before a deadlock is reported.
+SOON = 40.0
+HASH = re.compile(r"deliveries, hash ([0-9a-f]{16}) \((.*)\)")
+
+
+class Virtual:
+    """`squall run --virtual`, and the C programs that it runs."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.program = squall()
+        self.folder = folder
+        self.round_trip = compile_c([FABTESTS / "virtual" / "round_trip.c"], TARGET / "virtual" / "round_trip")
+        # MPICH brings its own libfabric, which is newer than the one that there are headers of.
+        linking = ("-O2", "-Wl,--allow-shlib-undefined")
+        compiler = str(MPIS["mpich"].python.parent / "mpicc")
+        self.job = compile_c([FABTESTS / "virtual" / "job.c"], TARGET / "virtual" / "job", linking, compiler, ())
+
+    def command(self, topology: str, *options: Word, compute: str = "none") -> list[str]:
+        """Returns the words before a launcher's command."""
+        words = [self.program, "run", "--on", topology, "--virtual", "--compute", compute, *options, "--"]
+        return [str(word) for word in words]
+
+    def run_job(
+        self,
+        topology: str,
+        ranks: int,
+        *words: Word,
+        options: Sequence[Word] = (),
+        compute: str = "none",
+        mpi: Mpi = MPIS["mpich"],
+        timeout: float = 120.0,
+    ) -> Result:
+        """Runs fabtests/virtual/job.c with these words."""
+        launch = mpi.command(ranks, [self.job, *words])
+        return run([*self.command(topology, *options, compute=compute), *launch], mpi.plain_environment(), timeout)
+
+
+def hash_of(result: Result) -> tuple[str, bool]:
+    """Returns the hash of a run, empty if there is none, and whether `squall` says that it is repeatable."""
+    found = HASH.search(result.output)
+    return (found[1], found[2].startswith("the same")) if found else ("", False)
+
+
+def round_trip_time(size: int, gbps: int, send: int, receive: int, clock: int) -> int:
+    """Returns the time in nanoseconds from one reading of the clock to the next, around a message and its answer.
+
+    A packet crosses two links, which transmit all of it, one after the other. Its arrival is rounded up to a nanosecond. Posting
+    it takes `send`, reading its completion `receive`; polls that find nothing pass while the packet is on its way. The second
+    reading of the clock takes its time before it returns. Acknowledgements are on the wire before the answer is ready.
+    """
+    packet = BELOW_UDP + PDS_HEADER + SES_HEADER + size
+    flight = 2 * LATENCY + math.ceil(2 * 8 * packet / gbps)
+    return 2 * (send + flight + receive) + clock
+
+
+def check_round_trips(virtual: Virtual, tally: Tally) -> None:
+    """Compares round trips between two hosts with what they have to take, to the nanosecond."""
+    other = (2500, 70, 7)
+    cases = [(size, gbps, (SEND, RECEIVE, CLOCK)) for size in (0, 8, 1000, 4000) for gbps in (10, 100, 400)]
+    cases.append((8, 100, other))
+    right, problems, seconds, output = 0, [], 0.0, ""
+    for size, gbps, (send, receive, clock) in cases:
+        both = f"PMI_RANK=0 {virtual.round_trip} {size} 3 & PMI_RANK=1 {virtual.round_trip} {size} 3; wait"
+        costs = f"send={send},receive={receive},clock={clock}"
+        options: list[Word] = ["--rate", f"{gbps}G", "--latency", LATENCY, "--overhead", costs, "--ranks", 2]
+        command = [*virtual.command("star:2", *options), "env", "PMI_SIZE=2", "sh", "-c", both]
+        result = run(command, MPIS["mpich"].plain_environment(), 60)
+        expected = round_trip_time(size, gbps, send, receive, clock)
+        measured = [int(time) for time in re.findall(rf"^{size} (\d+)$", result.output, re.M)]
+        seconds += result.seconds
+        if result.ok and measured == [expected] * 3:
+            right += 1
+        else:
+            problems.append(f"{size} bytes at {gbps} Gb/s, {costs}: {measured} ns, expected {expected}; {result.why()}")
+            output = result.output
+    note = f"{right} of {len(cases)} to the nanosecond"
+    tally.add("round trips between two hosts", "; ".join(problems) or None, seconds, note, output)
+
+
+@contextmanager
+def busy_cores() -> Iterator[None]:
+    """Keeps every core busy, and one more process."""
+    spin = [sys.executable, "-c", "while True: pass"]
+    loops = [subprocess.Popen(spin) for _ in range((os.cpu_count() or 1) + 1)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def check_repetition(virtual: Virtual, tally: Tally) -> None:
+    """Runs a job alone and beside busy processes: every packet has to arrive at the same time."""
+    words: tuple[Word, ...] = ("allreduce", 65536, 5)
+    alone = virtual.run_job("fat-tree:16:2", 8, *words)
+    with busy_cores():
+        beside = virtual.run_job("fat-tree:16:2", 8, *words)
+    (first, repeatable), (second, still) = hash_of(alone), hash_of(beside)
+    printed = [re.findall(r"^job: .*$", result.output, re.M) for result in (alone, beside)]
+    problem = None
+    if not (alone.ok and beside.ok):
+        problem = f"{alone.why()}, {beside.why()}"
+    elif not (repeatable and still):
+        problem = "squall says that the run is not repeatable"
+    elif first != second or printed[0] != printed[1]:
+        problem = f"hashes {first} and {second}; {printed[0]} and {printed[1]}"
+    seconds = alone.seconds + beside.seconds
+    tally.add("the same beside busy processes", problem, seconds, f"hash {first}", alone.output + beside.output)
+
+
+def whole_times(virtual: Virtual, name: str, size: int, rounds: int) -> tuple[float, float, Result]:
+    """Records a job, replays it in the simulator, and returns both times of the whole (us)."""
+    record = virtual.folder / f"{name}-{size}-{rounds}"
+    # Hosts of the simulator need no time for calls.
+    options: list[Word] = ["--overhead", "send=0,receive=0,poll=0,clock=0", "--record", record]
+    job = virtual.run_job("fat-tree:16:2", 8, name, size, rounds, options=options)
+    if not job.ok or not re.search(rf"^job: {name} ", job.output, re.M):
+        return 0, 0, job
+    replay = run([virtual.program, "sim", "--quiet", "--trace", record], timeout=60)
+    whole = re.search(r"^the whole +\d+ +([\d.e+]+) +([\d.e+]+)", replay.output, re.M)
+    return (float(whole[1]), float(whole[2]), replay) if whole else (0, 0, replay)
+
+
+def check_replays(virtual: Virtual, tally: Tally, quick: bool) -> None:
+    """Compares times of collectives with those of their replay in the simulator.
+
+    What is compared is the time of more rounds of a collective: the time from the first message to the last one of a job with
+    many rounds, less that of a job with few. Both jobs have the same start, in which ranks get to know each other.
+    """
+    cases = [("allreduce", 65536), ("alltoall", 8192)]
+    if not quick:
+        cases += [("barrier", 0), ("allreduce", 8), ("allreduce", 1 << 20), ("bcast", 1 << 18), ("alltoall", 65536)]
+    for name, size in cases:
+        few = whole_times(virtual, name, size, 5)
+        many = whole_times(virtual, name, size, 25)
+        recorded, simulated = many[0] - few[0], many[1] - few[1]
+        problem, note = None, ""
+        if not (few[0] and many[0]):
+            problem = (many if few[0] else few)[2].why()
+        else:
+            note = f"20 rounds: {recorded:.1f} us, simulated {simulated:.1f} us"
+            difference = abs(simulated / recorded - 1) if recorded > 0 else math.inf
+            problem = None if difference <= NEAR else f"they differ by {difference:.1%}, expected {NEAR:.0%} at most"
+        output = few[2].output + many[2].output
+        tally.add(f"{name} of {size} bytes, replayed", problem, few[2].seconds + many[2].seconds, note, output)
+
+
+def check_results(virtual: Virtual, tally: Tally, quick: bool) -> None:
+    """Runs programs that verify their results, under MPICH or under every MPI."""
+    for name, mpi in MPIS.items():
+        if quick and name != "mpich":
+            continue
+        if not mpi.python.exists():
+            print(f"SKIPPED {mpi.title}: it is not installed")
+            continue
+        for program in ("sums", "comms") if quick else ("sums", *mpi.tests):
+            job = run_program(
+                program,
+                *([] if program == "sums" else ["--quick"]),
+                mpi=mpi,
+                ranks=4,
+                timeout=300,
+                at_least=FLOOR.get(program, 1 << 20),
+                launch=lambda command: [*virtual.command("leaf-spine:2x2x2"), *command],
+            )
+            job.add_to(tally, f"{program}: {mpi.title}, 4 ranks")
+
+
+def check_computation(virtual: Virtual, tally: Tally) -> None:
+    """Uses CPU time between two barriers: all clocks show it, and the report as well."""
+    seconds = 0.2
+    result = virtual.run_job("star:4", 4, "compute", seconds, compute="cpu")
+    times = [float(time) for time in re.findall(r"^job: rank \d+: ([\d.]+) s between two barriers$", result.output, re.M)]
+    computed = re.search(r"^ +rank 0: computed ([\d.]+) s", result.output, re.M)
+    least, most = LEAST_COMPUTED * seconds, MOST_COMPUTED * seconds
+    problem = None
+    if not result.ok or len(times) != 4 or not computed:
+        problem = result.why() if not result.ok else "no times"
+    elif not all(least <= time <= most for time in times):
+        problem = f"{times} s, expected {least:g} to {most:g}"
+    elif float(computed[1]) < least:
+        problem = f"the report says that rank 0 has computed for {computed[1]} s, expected {least:g} or more"
+    note = ", ".join(f"{time:.4f}" for time in times)
+    tally.add(f"{seconds:g} s of CPU time", problem, result.seconds, note, result.output)
+
+
+# How a job misbehaves, and what is said about it.
+MISBEHAVIOUR = {
+    "no-finalize": r"rank 1 .*(ended|left)",
+    "killed": r"signal 9|rank 1 .*(ended|left)",
+    "fork": r"No such device|the child ended with status",
+    "deadlock": r"the application waits for a message that nobody sends",
+}
+
+
+def check_misbehaviour(virtual: Virtual, tally: Tally) -> None:
+    """Runs jobs that misbehave: each has to end soon, with a sentence that says why."""
+    for how, sentence in MISBEHAVIOUR.items():
+        result = virtual.run_job("star:4", 3, how, timeout=SOON)
+        problem = None
+        if result.code is None:
+            problem = result.why()
+        elif result.ok and how in ("killed", "deadlock"):
+            problem = "it succeeded"
+        elif not re.search(sentence, result.output):
+            problem = f"nothing in its output matches '{sentence}'"
+        elif "no process used squall" in result.output:
+            problem = "squall says that no process used it"
+        tally.add(f"a job that misbehaves: {how}", problem, result.seconds, output=result.output)
+
+
+def check_dying_spine(virtual: Virtual, tally: Tally) -> None:
+    """Lets a spine die under a stencil program: the result is right, and the longest round shows it."""
+    timeline = virtual.folder / "timeline"
+    timeline.write_text("100us fail-switch spine1\n")
+    results = []
+    for options in ((), ("--timeline", timeline)):
+        words: list[Word] = ["--rate", "400G", *options]
+        results.append(virtual.run_job("leaf-spine:4x4x4", 16, "stencil", 256, 200, options=words))
+    quiet, dying = results
+    lines = [re.search(r"^job: stencil: .*$", result.output, re.M) for result in results]
+    lost = re.search(r"(\d+) lost$", dying.output, re.M)
+    problem = None
+    if not (quiet.ok and dying.ok and lines[0] and lines[1]):
+        problem = f"{quiet.why()}, {dying.why()}"
+    elif not lost or lost[1] == "0":
+        problem = "no packet was lost on the spine that died"
+    note = "; ".join(line[0].removeprefix("job: stencil: ") for line in lines if line)
+    tally.add("a spine dies under a stencil", problem, quiet.seconds + dying.seconds, note, dying.output)
+
+
+def check_many_ranks(virtual: Virtual, tally: Tally) -> None:
+    """Runs jobs of 64 and 256 ranks."""
+    for ranks, topology, size, rounds in ((64, "fat-tree:128:4", 65536, 3), (256, "fat-tree:1024:1", 8, 3)):
+        result = virtual.run_job(topology, ranks, "allreduce", size, rounds, timeout=300)
+        found = re.search(r"^job: allreduce .*$", result.output, re.M)
+        problem = None if result.ok and found else result.why() if not result.ok else "no result"
+        note = found[0].removeprefix("job: ") if found else ""
+        tally.add(f"{ranks} ranks", problem, result.seconds, note, result.output)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quick", action="store_true", help="at most a minute: MPICH alone, and few ranks")
+
+
+def main(args: argparse.Namespace) -> int:
+    tally = Tally()
+    with tempfile.TemporaryDirectory() as folder:
+        virtual = Virtual(pathlib.Path(folder))
+        check_round_trips(virtual, tally)
+        check_repetition(virtual, tally)
+        check_replays(virtual, tally, args.quick)
+        check_computation(virtual, tally)
+        check_misbehaviour(virtual, tally)
+        check_results(virtual, tally, args.quick)
+        if not args.quick:
+            check_dying_spine(virtual, tally)
+            check_many_ranks(virtual, tally)
+    return tally.finish()
