@@ -15,6 +15,7 @@ use core::cell::Cell;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Once;
+use std::time::Duration;
 
 use squall_base::{Span, Time};
 use squall_net::EmulatorSpec;
@@ -40,7 +41,14 @@ static COMPLETIONS: AtomicU64 = AtomicU64::new(0);
 /// Virtual nanoseconds that were computed since the last empty poll.
 static COMPUTED: AtomicU64 = AtomicU64::new(0);
 
+/// Real time for which a thread rests before it looks at the clock again.
+const NAP: Duration = Duration::from_millis(1);
+/// Naps in which the clock stands still before a thread advances it by itself.
+const MOST_NAPS: u32 = 50;
+
 thread_local! {
+    /// The thread has called a function of libfabric, so that the clock of the process is its own, too.
+    static DRIVES: Cell<bool> = const { Cell::new(false) };
     /// Calls of the application in which the thread is now, one inside another.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     /// CPU time of the thread when its last call ended; zero before that.
@@ -71,7 +79,10 @@ impl Drop for Call {
 /// Begins a call of the application, unless time is real.
 #[inline]
 pub(crate) fn enter() -> Option<Call> {
-    virtual_time::clock().map(begin)
+    virtual_time::clock().map(|clock| {
+        DRIVES.set(true);
+        begin(clock)
+    })
 }
 
 #[cold]
@@ -228,6 +239,7 @@ pub(crate) fn charge_send() {
 #[inline]
 pub(crate) fn charge_completions(count: usize) {
     if let Some(clock) = virtual_time::clock() {
+        EMPTY_POLLS.store(0, Ordering::Relaxed);
         clock.charge(Span(u64::from(clock.rules().overhead.receive) * count as u64));
     }
 }
@@ -252,20 +264,47 @@ extern "C" fn now_for_library() -> u64 {
 }
 
 extern "C" fn wait_for_library(until: u64, wakes: c_int) -> c_int {
-    crate::boundary::value(-1, || {
-        // The caller of `boundary` has begun a call: what was computed has passed.
-        let Some(clock) = virtual_time::clock() else { return -1 };
+    let Some(clock) = virtual_time::clock() else { return -1 };
+    let drives = DRIVES.get();
+    if !drives && rest(clock, Time(until), wakes != 0) {
+        return 0;
+    }
+    let status = crate::boundary::value(-1, || {
+        // The call has begun: what was computed has passed.
         if wakes == 0 {
             pass(clock, Time(until));
         } else {
             wait(clock, Time(until));
         }
         0
-    })
+    });
+    DRIVES.set(drives);
+    status
 }
 
 extern "C" fn owns_for_library(fd: c_int) -> c_int {
     c_int::from(crate::wait::owns(fd))
+}
+
+/// Lets a thread rest that never calls the provider: it waits until the clock of the process has come to
+/// `until`, or returns early if it `wakes`. Otherwise a watchdog or a helper thread would age the process while
+/// its other threads compute. Returns false if the clock stands still, perhaps because they wait for this
+/// thread.
+fn rest(clock: &VirtualClock, until: Time, wakes: bool) -> bool {
+    let (mut before, mut naps) = (clock.now(), 0);
+    while before < until {
+        std::thread::sleep(NAP);
+        let now = clock.now();
+        naps = if now == before { naps + 1 } else { 0 };
+        before = now;
+        if wakes {
+            return true;
+        }
+        if naps >= MOST_NAPS {
+            return false;
+        }
+    }
+    true
 }
 
 /// Begins virtual time in this process, after its first endpoint was attached: the preloaded time

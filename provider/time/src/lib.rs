@@ -24,7 +24,8 @@
 //! `timer_settime` and `timerfd_settime`. The absolute times of the last two are virtual; such a
 //! timer ends after the time that is left, in real time, and its clock is guessed from the value.
 //!
-//! Not covered are programs that read the time-stamp counter or the kernel's vDSO directly, other
+//! Programs that read the time-stamp counter of an x86-64 processor get virtual time with
+//! SQUALL_TIME_TSC=trap. Not covered are programs that call the kernel's vDSO themselves, other
 //! system calls by `syscall`, timeouts of sockets (SO_RCVTIMEO), and sets of `select` with more
 //! than FD_SETSIZE bits. A signal ends a wait in virtual time late: the wait runs to its end, or to
 //! the end of its slice of 1 ms.
@@ -42,6 +43,8 @@ mod real;
 mod sleeps;
 mod time_value;
 mod timers;
+#[cfg(target_arch = "x86_64")]
+mod tsc;
 mod virtual_clock;
 
 use core::ffi::c_int;
@@ -85,6 +88,8 @@ pub unsafe extern "C" fn squall_time_register(table: *const ClockTable) -> c_int
 /// so that a signal handler does not have to.
 extern "C" fn initialize() {
     real::resolve_all();
+    #[cfg(target_arch = "x86_64")]
+    tsc::initialize();
     // SAFETY: the handler is a function of this library, which is never unloaded, and it only
     // stores an atomic.
     unsafe { libc::pthread_atfork(None, None, Some(virtual_clock::unregister_after_fork)) };

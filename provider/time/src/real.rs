@@ -119,6 +119,7 @@ type Time = *const timespec;
 type Mask = *const sigset_t;
 type Mutex = *mut pthread_mutex_t;
 type Cond = *mut pthread_cond_t;
+type Words = *const *mut c_char;
 type RwLock = *mut pthread_rwlock_t;
 
 functions! {
@@ -202,6 +203,27 @@ functions! {
     fn timer_settime(
         timer: timer_t, flags: c_int, setting: *const itimerspec, old: *mut itimerspec
     ) -> c_int = fail();
+
+    fn sigaction(
+        signal: c_int, action: *const libc::sigaction, old: *mut libc::sigaction
+    ) -> c_int = fail();
+    fn pthread_sigmask(how: c_int, set: Mask, old: *mut sigset_t) -> c_int = ENOSYS;
+    fn sigprocmask(how: c_int, set: Mask, old: *mut sigset_t) -> c_int = fail();
+    fn signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t = libc::SIG_ERR;
+    fn execve(path: *const c_char, words: Words, environment: Words) -> c_int = fail();
+    fn execv(path: *const c_char, words: Words) -> c_int = fail();
+    fn execvp(name: *const c_char, words: Words) -> c_int = fail();
+    fn execvpe(name: *const c_char, words: Words, environment: Words) -> c_int = fail();
+    fn system(command: *const c_char) -> c_int = fail();
+    fn popen(command: *const c_char, mode: *const c_char) -> *mut libc::FILE = null_mut();
+    fn posix_spawn(
+        pid: *mut libc::pid_t, path: *const c_char, actions: *const c_void, attributes: *const
+        c_void, words: Words, environment: Words
+    ) -> c_int = ENOSYS;
+    fn posix_spawnp(
+        pid: *mut libc::pid_t, name: *const c_char, actions: *const c_void, attributes: *const
+        c_void, words: Words, environment: Words
+    ) -> c_int = ENOSYS;
 
     fn syscall(
         number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long

@@ -29,12 +29,16 @@ pub(crate) unsafe fn register(table: *const ClockTable) -> bool {
         return false;
     }
     TABLE.store(table.cast_mut(), Ordering::Release);
+    #[cfg(target_arch = "x86_64")]
+    crate::tsc::begin();
     true
 }
 
 /// Puts a forked child into real time: the network knows its parent alone.
 pub(crate) unsafe extern "C" fn unregister_after_fork() {
     TABLE.store(null_mut(), Ordering::Release);
+    #[cfg(target_arch = "x86_64")]
+    crate::tsc::end_in_child();
 }
 
 /// Returns whether the provider has registered its table.

@@ -17,6 +17,8 @@ use squall_netsim::settings::Settings;
 const TIME_LIBRARY: &str = "libsquall_time.so";
 /// Variable with libraries that the dynamic loader loads first.
 const PRELOAD: &str = "LD_PRELOAD";
+/// Variable of the time library for programs that read the processor's time-stamp counter.
+pub(super) const TRAP_COUNTER: &str = "SQUALL_TIME_TSC";
 /// Lookahead below which a run is slow.
 const SHORT_LOOKAHEAD: Span = Span::nanos(100);
 /// Ranks of which the report has a line each; of more it has the extremes.

@@ -1,0 +1,368 @@
+//! The time-stamp counter of x86-64 processors, for programs that read it themselves (RDTSC, RDTSCP)
+//! instead of a clock.
+//!
+//! With `SQUALL_TIME_TSC=trap` the instructions raise SIGSEGV from the moment at which the process
+//! enters virtual time, in the thread that enters it and those that it creates from then on. The
+//! handler puts virtual time into their results, at the counter's own frequency. The kernel's vDSO
+//! reads the counter as well; it gets the real one.
+//!
+//! A thread passes the trap on to programs that it executes, whose dynamic loader would die of it. So
+//! forked children, and threads that execute or spawn programs by functions of the C library, get the
+//! counter back.
+
+use core::ffi::{c_char, c_int, c_void};
+use core::mem::MaybeUninit;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering};
+
+use crate::real;
+use crate::virtual_clock::VirtualClock;
+
+/// Variable that asks for the trap.
+const VARIABLE: &core::ffi::CStr = c"SQUALL_TIME_TSC";
+/// Value of the variable that asks for the trap.
+const TRAP: &[u8] = b"trap";
+/// Largest size of the vDSO's code.
+const VDSO_SIZE: usize = 64 << 10;
+/// Bits behind the point of [`TICKS_PER_NS`].
+const FRACTION: u32 = 32;
+
+/// Counter and real time, nanoseconds, when this library was loaded.
+static LOADED_TICKS: AtomicU64 = AtomicU64::new(0);
+static LOADED_NS: AtomicI64 = AtomicI64::new(0);
+/// Counter and virtual time, nanoseconds, when the process entered virtual time.
+static BASE_TICKS: AtomicU64 = AtomicU64::new(0);
+static BASE_NS: AtomicU64 = AtomicU64::new(0);
+/// Ticks of the counter a nanosecond, as a fixed-point number.
+static TICKS_PER_NS: AtomicU64 = AtomicU64::new(0);
+/// The trap is set in this process.
+static TRAPPED: AtomicBool = AtomicBool::new(false);
+/// Address of the vDSO.
+static VDSO: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+/// The program's own action for SIGSEGV: a function's address, SIG_DFL or SIG_IGN; and its flags.
+static ACTION: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+static ACTION_FLAGS: AtomicI64 = AtomicI64::new(0);
+
+/// Reads the counter.
+fn read_counter() -> u64 {
+    // SAFETY: every x86-64 processor has the instruction; where it is trapped, the handler emulates it.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Reads the real monotonic clock, in nanoseconds.
+fn read_clock() -> i64 {
+    let mut now = MaybeUninit::<libc::timespec>::zeroed();
+    // SAFETY: the structure is a local variable, and zero is a value of it.
+    let now = unsafe {
+        real::clock_gettime(libc::CLOCK_MONOTONIC, now.as_mut_ptr());
+        now.assume_init()
+    };
+    now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
+}
+
+/// Traps the instructions in this thread, or lets it execute them. Returns whether that is possible.
+fn set_trap(trapped: bool) -> bool {
+    let mode = if trapped { libc::PR_TSC_SIGSEGV } else { libc::PR_TSC_ENABLE };
+    // SAFETY: prctl(2) with PR_SET_TSC takes a number and changes a flag of the calling thread.
+    unsafe { libc::prctl(libc::PR_SET_TSC, mode) == 0 }
+}
+
+/// Notes counter and clock, from which [`begin`] computes the counter's frequency. A program that was
+/// executed by a trapped one gets its counter back.
+pub(crate) fn initialize() {
+    set_trap(false);
+    LOADED_TICKS.store(read_counter(), Ordering::Relaxed);
+    LOADED_NS.store(read_clock(), Ordering::Relaxed);
+}
+
+/// Returns whether the user asks for the trap.
+fn is_wanted() -> bool {
+    // SAFETY: getenv(3) takes a C string, and returns NULL or one that lasts until the environment
+    // changes, which no thread of this process does while it enters virtual time.
+    unsafe {
+        let value = libc::getenv(VARIABLE.as_ptr());
+        !value.is_null() && core::ffi::CStr::from_ptr(value).to_bytes() == TRAP
+    }
+}
+
+/// Sets the trap, if the user asks for it, because the process enters virtual time.
+pub(crate) fn begin() {
+    if !is_wanted() || TRAPPED.load(Ordering::Acquire) {
+        return;
+    }
+    let Some(now) = VirtualClock::get().and_then(VirtualClock::now) else { return };
+    let (ticks, ns) = (read_counter(), read_clock());
+    let elapsed = ns.saturating_sub(LOADED_NS.load(Ordering::Relaxed)).max(1) as u128;
+    let counted = u128::from(ticks.wrapping_sub(LOADED_TICKS.load(Ordering::Relaxed)));
+    TICKS_PER_NS.store(((counted << FRACTION) / elapsed) as u64, Ordering::Relaxed);
+    BASE_TICKS.store(ticks, Ordering::Relaxed);
+    BASE_NS.store(now, Ordering::Relaxed);
+    // SAFETY: getauxval(3) reads a number that the kernel has left for the process.
+    let vdso = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) };
+    VDSO.store(vdso as *mut c_void, Ordering::Relaxed);
+    TRAPPED.store(true, Ordering::Release);
+    // SAFETY: zero is a value of a mask, and both functions change a local variable or this thread's mask.
+    unsafe {
+        let mut own: libc::sigset_t = core::mem::zeroed();
+        libc::sigaddset(&raw mut own, libc::SIGSEGV);
+        real::pthread_sigmask(libc::SIG_UNBLOCK, &raw const own, null_mut());
+    }
+    install(handle_trap as *const () as usize);
+    if !set_trap(true) {
+        TRAPPED.store(false, Ordering::Release);
+    }
+}
+
+/// Installs a handler of SIGSEGV, and keeps the program's action.
+fn install(handler: usize) {
+    // SAFETY: zero is a value of the structure: the default action without flags. The structures are
+    // local variables, and the handler is a function of this library, which is never unloaded, of the
+    // type that SA_SIGINFO demands.
+    unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        let mut old: libc::sigaction = core::mem::zeroed();
+        action.sa_sigaction = handler;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_ONSTACK;
+        real::sigaction(libc::SIGSEGV, &raw const action, &raw mut old);
+        if old.sa_sigaction != handler {
+            keep(&old);
+        }
+    }
+}
+
+fn keep(action: &libc::sigaction) {
+    ACTION.store(action.sa_sigaction as *mut c_void, Ordering::Relaxed);
+    ACTION_FLAGS.store(action.sa_flags.into(), Ordering::Relaxed);
+}
+
+/// Lets a forked child, which is in real time, read the counter.
+pub(crate) fn end_in_child() {
+    if TRAPPED.swap(false, Ordering::AcqRel) {
+        set_trap(false);
+    }
+}
+
+/// Returns the virtual value of the counter; the real one inside of the provider, or after the end of
+/// virtual time.
+fn virtual_counter() -> u64 {
+    let Some(now) = VirtualClock::get().and_then(VirtualClock::now) else {
+        return real_counter();
+    };
+    let elapsed = u128::from(now.saturating_sub(BASE_NS.load(Ordering::Relaxed)));
+    let ticks = (elapsed * u128::from(TICKS_PER_NS.load(Ordering::Relaxed))) >> FRACTION;
+    BASE_TICKS.load(Ordering::Relaxed).wrapping_add(ticks as u64)
+}
+
+/// Reads the real counter in a thread that is trapped.
+fn real_counter() -> u64 {
+    set_trap(false);
+    let ticks = read_counter();
+    set_trap(true);
+    ticks
+}
+
+/// Emulates a trapped instruction, or does what the program wants for the signal.
+extern "C" fn handle_trap(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes the context of the interrupted thread to a handler with SA_SIGINFO, and
+    // nobody else uses it meanwhile.
+    let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
+    let at = registers[libc::REG_RIP as usize] as usize;
+    // SAFETY: the kernel passes the signal's information to a handler with SA_SIGINFO.
+    let from_kernel = unsafe { (*info).si_code } == libc::SI_KERNEL;
+    // SAFETY: a general protection fault (SI_KERNEL) is raised by the instruction at this address, which
+    // the processor has just read; page faults have other codes. The longer instruction may end at
+    // most two bytes behind the first, in the same page unless the program jumped to a page's end, and
+    // then the next page holds the rest of an instruction that was decoded.
+    let length = match from_kernel.then(|| unsafe { (*(at as *const [u8; 2]), at) }) {
+        Some(([0x0f, 0x31], _)) => 2,
+        // SAFETY: as above, for the third byte of an instruction that begins with these two.
+        Some(([0x0f, 0x01], at)) if unsafe { *((at + 2) as *const u8) } == 0xf9 => 3,
+        _ => return pass_on(signal, info, context),
+    };
+    let vdso = VDSO.load(Ordering::Relaxed) as usize;
+    let in_vdso = vdso > 0 && (vdso..vdso + VDSO_SIZE).contains(&at);
+    let ticks = if in_vdso { real_counter() } else { virtual_counter() };
+    registers[libc::REG_RAX as usize] = (ticks & 0xffff_ffff).cast_signed();
+    registers[libc::REG_RDX as usize] = (ticks >> 32).cast_signed();
+    if length == 3 {
+        // The number of processor and node, which virtual time does not know.
+        registers[libc::REG_RCX as usize] = 0;
+    }
+    registers[libc::REG_RIP as usize] = (at + length).cast_signed() as i64;
+}
+
+/// Does what the program wants for a SIGSEGV that is not the trap's.
+fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let action = ACTION.load(Ordering::Relaxed) as usize;
+    if action == libc::SIG_DFL || action == libc::SIG_IGN {
+        // The instruction runs again and ends the process.
+        // SAFETY: zero is a value of the structure: the default action; it is a local variable.
+        unsafe {
+            let default: libc::sigaction = core::mem::zeroed();
+            real::sigaction(signal, &raw const default, null_mut());
+        }
+        return;
+    }
+    let with_info = ACTION_FLAGS.load(Ordering::Relaxed) & i64::from(libc::SA_SIGINFO) != 0;
+    // SAFETY: the program installed the address of a function of the type that its flags say, and the
+    // arguments are those of the kernel.
+    unsafe {
+        if with_info {
+            let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+                core::mem::transmute(action);
+            handler(signal, info, context);
+        } else {
+            let handler: extern "C" fn(c_int) = core::mem::transmute(action);
+            handler(signal);
+        }
+    }
+}
+
+/// Sets or returns the action for a signal: sigaction(2). That for SIGSEGV is kept for [`pass_on`].
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sigaction(
+    signal: c_int,
+    action: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    if signal != libc::SIGSEGV || !TRAPPED.load(Ordering::Acquire) {
+        // SAFETY: the arguments are those of the caller.
+        return unsafe { real::sigaction(signal, action, old) };
+    }
+    // SAFETY: the caller passes NULL or structures of this type; zero is a value of it.
+    unsafe {
+        let (handler, flags) =
+            (ACTION.load(Ordering::Relaxed) as usize, ACTION_FLAGS.load(Ordering::Relaxed));
+        if let Some(action) = action.as_ref() {
+            keep(action);
+        }
+        if !old.is_null() {
+            let mut kept: libc::sigaction = core::mem::zeroed();
+            (kept.sa_sigaction, kept.sa_flags) = (handler, flags as c_int);
+            old.write(kept);
+        }
+    }
+    0
+}
+
+/// Sets the action for a signal: signal(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn signal(
+    signal: c_int,
+    handler: libc::sighandler_t,
+) -> libc::sighandler_t {
+    if signal != libc::SIGSEGV || !TRAPPED.load(Ordering::Acquire) {
+        // SAFETY: the arguments are those of the caller.
+        return unsafe { real::signal(signal, handler) };
+    }
+    ACTION_FLAGS.store(0, Ordering::Relaxed);
+    ACTION.swap(handler as *mut c_void, Ordering::Relaxed) as libc::sighandler_t
+}
+
+/// Returns a mask without SIGSEGV, if the process is trapped and the mask blocks signals: the kernel ends a
+/// process whose thread is trapped while the signal is blocked.
+///
+/// # Safety
+/// `set` is NULL or points to a mask.
+unsafe fn without_trap(how: c_int, set: *const libc::sigset_t) -> Option<libc::sigset_t> {
+    if set.is_null() || how == libc::SIG_UNBLOCK || !TRAPPED.load(Ordering::Acquire) {
+        return None;
+    }
+    // SAFETY: not NULL, so a mask by this function's contract; the copy is a local variable.
+    unsafe {
+        let mut copy = *set;
+        libc::sigdelset(&raw mut copy, libc::SIGSEGV);
+        Some(copy)
+    }
+}
+
+/// Changes the mask of this thread: pthread_sigmask(3). SIGSEGV stays unblocked.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pthread_sigmask(
+    how: c_int,
+    set: *const libc::sigset_t,
+    old: *mut libc::sigset_t,
+) -> c_int {
+    // SAFETY: the arguments are those of the caller, and the copy lives until the call returns.
+    unsafe {
+        let copy = without_trap(how, set);
+        real::pthread_sigmask(how, copy.as_ref().map_or(set, core::ptr::from_ref), old)
+    }
+}
+
+/// Changes the mask of this thread: sigprocmask(2). SIGSEGV stays unblocked.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sigprocmask(
+    how: c_int,
+    set: *const libc::sigset_t,
+    old: *mut libc::sigset_t,
+) -> c_int {
+    // SAFETY: the arguments are those of the caller, and the copy lives until the call returns.
+    unsafe {
+        let copy = without_trap(how, set);
+        real::sigprocmask(how, copy.as_ref().map_or(set, core::ptr::from_ref), old)
+    }
+}
+
+/// Runs a function that executes a program with this thread's counter.
+fn with_counter<T>(function: impl FnOnce() -> T) -> T {
+    let trapped = TRAPPED.load(Ordering::Acquire);
+    if trapped {
+        set_trap(false);
+    }
+    let result = function();
+    if trapped {
+        set_trap(true);
+    }
+    result
+}
+
+type Strings = *const *mut c_char;
+
+/// Defines functions that execute programs.
+macro_rules! executing {
+    ($($(#[$about:meta])* fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        $(
+            $(#[$about])*
+            #[unsafe(no_mangle)]
+            unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result {
+                // SAFETY: the arguments are those of the caller, who promised what the manual page
+                // demands.
+                with_counter(|| unsafe { real::$name($($argument),*) })
+            }
+        )*
+    };
+}
+
+executing! {
+    /// Executes a program: execve(2).
+    fn execve(path: *const c_char, words: Strings, environment: Strings) -> c_int;
+    /// Executes a program: execv(3).
+    fn execv(path: *const c_char, words: Strings) -> c_int;
+    /// Executes a program of PATH: execvp(3).
+    fn execvp(name: *const c_char, words: Strings) -> c_int;
+    /// Executes a program of PATH with an environment: execvpe(3).
+    fn execvpe(name: *const c_char, words: Strings, environment: Strings) -> c_int;
+    /// Runs a command of the shell: system(3).
+    fn system(command: *const c_char) -> c_int;
+    /// Runs a command of the shell with a pipe: popen(3).
+    fn popen(command: *const c_char, mode: *const c_char) -> *mut libc::FILE;
+    /// Runs a program: posix_spawn(3).
+    fn posix_spawn(
+        pid: *mut libc::pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void,
+        words: Strings, environment: Strings
+    ) -> c_int;
+    /// Runs a program of PATH: posix_spawnp(3).
+    fn posix_spawnp(
+        pid: *mut libc::pid_t, name: *const c_char, actions: *const c_void, attributes: *const c_void,
+        words: Strings, environment: Strings
+    ) -> c_int;
+}
+
+/// Creates a child that is about to execute a program: vfork(2). The child of fork(2) does as well, and
+/// runs the handler that gives it the counter.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn vfork() -> libc::pid_t {
+    // SAFETY: fork(2) takes nothing; what the child may do then is more than after vfork(2).
+    unsafe { libc::fork() }
+}
