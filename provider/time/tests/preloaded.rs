@@ -103,6 +103,11 @@ fn timers_end_after_what_is_left() {
 }
 
 #[test]
+fn the_counter_shows_virtual_time() {
+    run("counter");
+}
+
+#[test]
 fn a_wait_continues_in_real_time_when_virtual_time_ends() {
     run("end");
 }

@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -794,6 +795,87 @@ static void test_fork(void)
 	CHECK(read_clock(CLOCK_MONOTONIC) >= BEGIN);
 }
 
+#ifdef __x86_64__
+static uint64_t read_counter(void)
+{
+	return __builtin_ia32_rdtsc();
+}
+
+static void *count_with_blocked_signals(void *argument)
+{
+	unsigned processor;
+
+	(void)argument;
+	CHECK(__builtin_ia32_rdtscp(&processor) > 0);
+	return NULL;
+}
+
+static sigjmp_buf fault;
+
+static void leave_fault(int signal)
+{
+	siglongjmp(fault, signal);
+}
+
+static void test_counter(void)
+{
+	struct sigaction own = { .sa_handler = leave_fault, .sa_flags = SA_NODEFER }, old;
+	uint64_t clock = read_real(CLOCK_MONOTONIC), ticks = read_counter(), elapsed;
+	double frequency;
+	sigset_t all, none;
+	pthread_t thread;
+	unsigned processor;
+	pid_t child;
+	int status;
+
+	usleep(50000);
+	frequency = (double)(read_counter() - ticks) / (double)(read_real(CLOCK_MONOTONIC) - clock);
+	CHECK(sigaction(SIGSEGV, &own, NULL) == 0);
+	CHECK(setenv("SQUALL_TIME_TSC", "trap", 1) == 0);
+	enter_virtual_time();
+
+	ticks = read_counter();
+	CHECK(usleep(1000000) == 0 && waits == 1);
+	elapsed = (uint64_t)((double)(read_counter() - ticks) / frequency);
+	CHECK(elapsed > 980 * MS && elapsed < 1020 * MS);
+	ticks = __builtin_ia32_rdtscp(&processor);
+	CHECK(usleep(1000000) == 0);
+	elapsed = (uint64_t)((double)(__builtin_ia32_rdtscp(&processor) - ticks) / frequency);
+	CHECK(elapsed > 980 * MS && elapsed < 1020 * MS);
+
+	/* The kernel would end a thread that blocks the signal of the trap. */
+	sigfillset(&all);
+	CHECK(pthread_sigmask(SIG_SETMASK, &all, &none) == 0);
+	CHECK(pthread_create(&thread, NULL, count_with_blocked_signals, NULL) == 0);
+	CHECK(pthread_join(thread, NULL) == 0);
+	CHECK(sigprocmask(SIG_SETMASK, &none, NULL) == 0);
+
+	/* Programs that it executes begin with reads of the counter. */
+	CHECK(system("true") == 0);
+	child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		CHECK(read_counter() > 0);
+		execlp("true", "true", NULL);
+		_exit(1);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+
+	/* Other faults are the program's. */
+	CHECK(sigaction(SIGSEGV, NULL, &old) == 0 && old.sa_handler == leave_fault);
+	if (sigsetjmp(fault, 1) == 0) {
+		*(volatile int *)8 = 1;
+		CHECK(!"a write to nowhere went well");
+	}
+	CHECK(signal(SIGSEGV, SIG_DFL) == leave_fault);
+	CHECK(read_counter() > ticks);
+}
+#else
+static void test_counter(void)
+{
+}
+#endif
+
 static void *sleep_for_ever(void *argument)
 {
 	(void)argument;
@@ -874,7 +956,7 @@ int main(int argc, char **argv)
 		{ "conditions", test_conditions },     { "locks", test_locks },
 		{ "futex", test_futex },		       { "end", test_end },
 		{ "fork", test_fork },		       { "real", test_real },
-		{ "timers", test_timers },
+		{ "timers", test_timers },	       { "counter", test_counter },
 	};
 	size_t i;
 
