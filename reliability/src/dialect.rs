@@ -13,6 +13,9 @@ pub struct Dialect {
     pub probes: bool,
     /// A target asks its initiator to close an idle context. Otherwise the target forgets it.
     pub asks_close: bool,
+    /// A context whose peer answers on no path sends from other source ports. Otherwise the peer
+    /// takes the source port for its sender's address, and drops what comes from another one.
+    pub takes_detours: bool,
     /// Peers may open contexts of ordered delivery (ROD).
     pub takes_ordered: bool,
     /// An initiator reports [`crate::Event::Ready`] when everything is acknowledged, because the
@@ -27,6 +30,7 @@ impl Dialect {
         answers: false,
         probes: true,
         asks_close: true,
+        takes_detours: true,
         takes_ordered: false,
         serial: false,
     };
@@ -36,10 +40,12 @@ impl Dialect {
         answers: true,
         probes: false,
         asks_close: true,
+        takes_detours: true,
         takes_ordered: true,
         serial: true,
     };
-    /// The forms that SUET handles. It answers a Close Request with a NACK, and takes messages one behind
-    /// the other.
-    pub const SUET: Self = Self { asks_close: false, serial: false, ..Self::STANDARD };
+    /// The forms that SUET handles. It answers a Close Request with a NACK, takes messages one behind
+    /// the other, and knows a peer by its IP address and source port.
+    pub const SUET: Self =
+        Self { asks_close: false, takes_detours: false, serial: false, ..Self::STANDARD };
 }

@@ -195,9 +195,13 @@ impl<D: Copy> Pdc<D> {
         self.numbers.grant(&departure, self.control_path.detour(), self.life.mode())
     }
 
-    /// Changes the context to other entropies, because its peer answers on none of the paths.
+    /// Changes the context to other entropies, because its peer answers on none of the paths, if the
+    /// peer takes packets from other source ports.
     #[cold]
     pub(super) fn take_detour(&mut self, shared: &mut Shared<D>) {
+        if !shared.config.dialect.takes_detours {
+            return;
+        }
         shared.counters.detours += 1;
         self.control_path.take_detour(shared.paths);
         forget_route(&mut self.tx);

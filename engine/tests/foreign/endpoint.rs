@@ -1,5 +1,6 @@
 //! One endpoint that talks to a peer which the test plays.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use squall_base::{Batch, Span, Time};
@@ -18,6 +19,8 @@ pub(crate) struct Endpoint {
     pub(crate) now: Time,
     /// The packets that left since they were last taken, with their destinations.
     pub(crate) sent: Vec<(SocketAddr, Vec<u8>)>,
+    /// The paths of all packets that left. Each is a source port.
+    pub(crate) paths: BTreeSet<u16>,
     pub(crate) done: Vec<Completion>,
 }
 
@@ -47,6 +50,7 @@ impl Endpoint {
             memory: VecMemory::default(),
             now: Time(1_000_000),
             sent: vec![],
+            paths: BTreeSet::new(),
             done: vec![],
         }
     }
@@ -69,6 +73,7 @@ impl Endpoint {
                 }
                 assert_eq!(bytes.len(), packet.len as usize, "the packet's length is its parts'");
                 self.sent.push((packet.dst, bytes));
+                self.paths.insert(packet.path);
             }
             if !more && batch.packets.is_empty() {
                 break;

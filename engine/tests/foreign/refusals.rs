@@ -1,9 +1,11 @@
 //! Errors between foreign peers: other jobs, packets lost on ordered contexts (ROD), operations that
 //! foreign peers do not support, and peers that do not answer.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use squall_base::Span;
+use squall_cc::PathsConfig;
 use squall_engine::{
     Action, Buf, ForeignWire, MatchSpace, NoChannels, OpError, Operation, Options, ReturnCode,
     SubmitError,
@@ -131,6 +133,34 @@ fn sends_to_a_silent_peer_end_with_the_deadline() {
     // Each packet is the same request. There is no probe.
     let sent = endpoint.take_sent();
     assert!(sent.len() > 3 && sent.iter().all(|(_, bytes)| bytes[0] >> 3 == 2), "{sent:02x?}");
+}
+
+/// SUET drops what comes from another source port than the peer's, and takes none of its requests.
+#[test]
+fn packets_for_suet_leave_from_one_source_port_while_it_does_not_answer() {
+    let open = |seed| {
+        Endpoint::with(seed, ForeignWire::suet(1416), |_, pdc| {
+            pdc.paths = PathsConfig::reps(1).expect("a power of two");
+        })
+    };
+    let peer = SocketAddr::from(([10, 0, 0, 2], 40_123));
+    let mut sender = open(7);
+    let id = sender.engine.foreign_peer(peer, None);
+    sender.send(id, Some(1), None, b"hello").unwrap();
+    sender.pass(DEADLINE);
+    assert!(sender.take_sent().len() > 8);
+    assert_eq!(sender.paths, BTreeSet::from([0]));
+    // The answers do not arrive, so the peer repeats its request.
+    let mut receiver = open(8);
+    receiver.receive(Some(TAG), 100);
+    let mut request = golden("suet_syn_tagged");
+    for _ in 0..100 {
+        receiver.feed(peer, &request);
+        receiver.pass(Span::millis(1));
+        request[1] |= 0x10;
+    }
+    assert!(receiver.take_sent().len() > 8);
+    assert_eq!(receiver.paths, BTreeSet::from([0]));
 }
 
 #[test]
