@@ -252,6 +252,7 @@ struct ClockTable {
     wait: extern "C" fn(until: u64, wakes: c_int) -> c_int,
     owns: extern "C" fn(fd: c_int) -> c_int,
     calendar: i64,
+    ending: extern "C" fn(),
 }
 
 extern "C" fn now_for_library() -> u64 {
@@ -280,6 +281,12 @@ extern "C" fn wait_for_library(until: u64, wakes: c_int) -> c_int {
     });
     DRIVES.set(drives);
     status
+}
+
+extern "C" fn end_for_library() {
+    if let Some(clock) = virtual_time::clock() {
+        clock.announce_end();
+    }
 }
 
 extern "C" fn owns_for_library(fd: c_int) -> c_int {
@@ -319,6 +326,7 @@ pub(crate) fn begin_process() {
             wait: wait_for_library,
             owns: owns_for_library,
             calendar: i64::try_from(clock.rules().calendar).unwrap_or(0),
+            ending: end_for_library,
         }));
         // SAFETY: dlsym(3) reads the name, a literal with its end.
         let symbol =

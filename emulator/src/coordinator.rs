@@ -90,8 +90,11 @@ pub(super) struct Coordinator {
     /// The job has begun: all its processes are there.
     started: bool,
     pub(super) hand_overs: u64,
-    /// FNV-1a hash of time, source, destination and length of all deliveries.
+    /// FNV-1a hash of time, source, destination and length of all deliveries before `hash_until`.
     hash: u64,
+    /// Time of the first process that ends, and its lookahead. What happens then need not be
+    /// repeatable.
+    hash_until: Time,
     pub(super) deliveries: u64,
     /// A process was outside since the job began, so that the run is not repeatable.
     pub(super) was_outside: bool,
@@ -109,6 +112,7 @@ impl Coordinator {
             started: false,
             hand_overs: 0,
             hash: 0xcbf2_9ce4_8422_2325,
+            hash_until: Time::NEVER,
             deliveries: 0,
             was_outside: false,
         }
@@ -189,9 +193,17 @@ impl Coordinator {
 
     /// Notes that a process waits for something outside of the network, or has ended.
     pub(super) fn leave(&mut self, process: u32, activity: Activity) {
-        self.was_outside |= self.started && activity == Activity::Outside;
+        let ends = self.hash_until != Time::NEVER;
+        self.was_outside |= self.started && !ends && activity == Activity::Outside;
         self.processes[process as usize].activity = activity;
         self.update();
+    }
+
+    /// Notes that the program of a process ends.
+    pub(super) fn note_end(&mut self, process: u32) {
+        if let Activity::Running(bound) = self.processes[process as usize].activity {
+            self.hash_until = self.hash_until.min(bound + Span(self.lookahead.0 / 1_000));
+        }
     }
 
     /// Raises the time before which a running process sends nothing.
@@ -264,7 +276,9 @@ impl Coordinator {
                     u64::from(delivery.from) << 32 | u64::from(delivery.host),
                     u64::from(source) << 32 | delivery.payload.len() as u64,
                 ];
-                for fact in facts {
+                // The network cannot be past this time when it is set.
+                let hashed = at < self.hash_until;
+                for fact in facts.into_iter().filter(|_| hashed) {
                     self.hash = (self.hash ^ fact).wrapping_mul(0x0100_0000_01b3);
                     self.hash ^= self.hash >> 29;
                 }

@@ -30,6 +30,8 @@ const LOOK_INTERVAL: Span = Span::millis(10);
 /// Real CPU time after which a process that computes without a call holds the others back no more, if
 /// computation takes no virtual time.
 const LONG_COMPUTATION: Span = Span::secs(2);
+/// The same for a process in MPI_Finalize, which may wait in shared memory for others of its host.
+const LONG_ENDING: Span = Span::millis(20);
 /// Virtual time for which all processes wait and no packet is in flight before the job is given up.
 const DEADLOCK: Span = Span::secs(10);
 /// UDP port of the first endpoint of rank 0.
@@ -115,8 +117,8 @@ struct ProcessInfo {
     cpu_at_resume: Option<Span>,
     /// Virtual time at which it began to run.
     resumed: Time,
-    /// A warning about it was printed.
-    warned: bool,
+    /// The program is in MPI_Finalize.
+    ending: bool,
 }
 
 /// The threads of a process at one moment.
@@ -137,6 +139,8 @@ pub(super) struct VirtualProcesses {
     /// Real time at which it ended.
     ended: Option<Time>,
     looked_at: Time,
+    /// A warning was printed that a rank computed for too long.
+    warned: bool,
     /// Since when all processes wait and nothing is in flight, or one waits for something outside: the
     /// virtual and the real time.
     paced_since: Option<(Time, Time)>,
@@ -173,6 +177,7 @@ impl VirtualProcesses {
             began: None,
             ended: None,
             looked_at: clock(),
+            warned: false,
             paced_since: None,
             stuck_since: None,
             settled_since: None,
@@ -349,6 +354,14 @@ impl Relay {
                         all.processes[number as usize].look = None;
                     }
                 }
+                (FrameKind::Ending, Role::Process { number, .. }) => {
+                    let number = *number;
+                    client.handled(len);
+                    if let Some(all) = &mut self.virtual_time {
+                        all.processes[number as usize].ending = true;
+                        all.coordinator.note_end(number);
+                    }
+                }
                 (FrameKind::Close, Role::Process { .. }) => {
                     let number = frame.body().first_chunk().copied().map(u16::from_le_bytes);
                     let number = usize::from(number.ok_or("a close without an endpoint")?);
@@ -419,7 +432,7 @@ impl Relay {
                 look: None,
                 cpu_at_resume: None,
                 resumed: all.rules.origin,
-                warned: false,
+                ending: false,
             });
             client.role = Role::Process { number, endpoints: Vec::new() };
         }
@@ -649,8 +662,8 @@ impl Relay {
                 let virtual_ns = used * u128::from(all.rules.cpu_scale) / 1_000_000;
                 let at = info.resumed + Span(u64::try_from(virtual_ns).unwrap_or(u64::MAX));
                 all.coordinator.raise(number, at);
-            } else if cpu >= LONG_COMPUTATION && started {
-                if !std::mem::replace(&mut info.warned, true) {
+            } else if cpu >= LONG_COMPUTATION && started || info.ending && cpu >= LONG_ENDING {
+                if !info.ending && !std::mem::replace(&mut all.warned, true) {
                     say(format_args!(
                         "{name} has computed for {LONG_COMPUTATION} without a call, while computation takes no \
                          virtual time; the others no longer wait for it, so the run is not repeatable"

@@ -66,16 +66,18 @@ pub enum FrameKind {
     /// Frame from a process in virtual time: an endpoint closes, whose number in the process is the
     /// body (u16).
     Close = 10,
+    /// Frame from a process in virtual time: it ends.
+    Ending = 11,
 }
 
 impl FrameKind {
     fn from_byte(byte: u8) -> Option<Self> {
         use FrameKind::{
-            Close, Command, Hello, Nobody, Packet, Refused, Reply, Resume, Wait, Welcome,
+            Close, Command, Ending, Hello, Nobody, Packet, Refused, Reply, Resume, Wait, Welcome,
         };
-        [Hello, Welcome, Refused, Packet, Nobody, Command, Reply, Wait, Resume, Close]
-            .into_iter()
-            .find(|kind| *kind as u8 == byte)
+        let all =
+            [Hello, Welcome, Refused, Packet, Nobody, Command, Reply, Wait, Resume, Close, Ending];
+        all.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 

@@ -314,6 +314,12 @@ impl VirtualClock {
         }
     }
 
+    /// Tells the emulator that the process ends: what it does from now on need not be repeatable.
+    pub fn announce_end(&self) {
+        self.lock().outgoing.extend_from_slice(&encode(FrameKind::Ending, &[]));
+        self.flush();
+    }
+
     /// Writes packets to the socket that the process still keeps. A process that may not call for a
     /// long time must not keep any.
     pub fn flush(&self) {

@@ -37,6 +37,7 @@
 mod clocks;
 mod descriptors;
 mod epoll_sets;
+mod finalize;
 mod futex;
 mod locks;
 mod real;
@@ -66,6 +67,8 @@ pub struct ClockTable {
     pub owns: extern "C" fn(fd: c_int) -> c_int,
     /// CLOCK_REALTIME minus CLOCK_MONOTONIC in virtual time, in nanoseconds.
     pub calendar: i64,
+    /// Called when the process enters MPI_Finalize.
+    pub ending: extern "C" fn(),
 }
 
 /// Puts the process into virtual time. The table must stay valid for the life of the process.

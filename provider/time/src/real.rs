@@ -93,10 +93,11 @@ macro_rules! functions {
         }
 
         $(
-            /// Calls the function of this name of the C library.
+            /// Calls the function of this name of the C library, or of MPI.
             ///
             /// # Safety
             /// The arguments are those that the manual page of the function demands.
+            #[allow(non_snake_case)]
             pub(crate) unsafe fn $name($($argument: $type),*) -> $result {
                 type Function = unsafe extern "C-unwind" fn($($type),*) -> $result;
                 const NAME: &CStr = c_string(concat!(stringify!($name), "\0"));
@@ -123,6 +124,8 @@ type Words = *const *mut c_char;
 type RwLock = *mut pthread_rwlock_t;
 
 functions! {
+    fn MPI_Finalize() -> c_int = fail();
+
     fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int = fail();
     fn gettimeofday(time: *mut timeval, zone: *mut c_void) -> c_int = fail();
     fn time(result: *mut time_t) -> time_t = fail().into();

@@ -153,6 +153,11 @@ impl VirtualClock {
         Err(left)
     }
 
+    /// Tells the provider that the process ends.
+    pub(crate) fn announce_end(self) {
+        call_provider(|| (self.0.ending)());
+    }
+
     /// Returns whether a descriptor becomes readable by the provider's progress.
     pub(crate) fn owns(self, fd: c_int) -> bool {
         fd >= 0 && call_provider(|| (self.0.owns)(fd)) != 0

@@ -49,6 +49,7 @@ struct clock_table {
 	int (*wait)(uint64_t, int);
 	int (*owns)(int);
 	int64_t calendar;
+	void (*ending)(void);
 };
 
 static uint64_t virtual_time = BEGIN;
@@ -96,7 +97,11 @@ static int owns(int fd)
 	return fd == owned;
 }
 
-static struct clock_table table = { sizeof table, now, wait_until, owns, CALENDAR };
+static void end(void)
+{
+}
+
+static struct clock_table table = { sizeof table, now, wait_until, owns, CALENDAR, end };
 
 static int (*registration(void))(const struct clock_table *)
 {
