@@ -180,10 +180,15 @@ impl Coordinator {
     pub(super) fn wait(&mut self, process: u32, mut wait: Wait) {
         let floor = self.floor();
         let state = &mut self.processes[process as usize];
-        if state.activity == Activity::Outside {
-            wait.now = wait.now.max(floor);
-            wait.until = wait.until.max(floor);
-        }
+        let earliest = match state.activity {
+            Activity::Outside => floor,
+            // While the process computed, its bound rose, and the network went on. Its transport now acts
+            // on timers and arrivals of that time, and must not send anything before the bound.
+            Activity::Running(promised) => promised,
+            Activity::Waiting(_) | Activity::Ended => wait.now,
+        };
+        wait.now = wait.now.max(earliest);
+        wait.until = wait.until.max(earliest);
         state.computed = state.computed + wait.computed;
         state.overhead = state.overhead + wait.overhead;
         state.now = wait.now;

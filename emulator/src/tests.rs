@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use squall_net::emulator::frame::PacketFrame;
+use squall_net::emulator::frame::{PacketFrame, Wait, WaitReason};
 
+use super::coordinator::{Activity, Coordinator};
 use super::{Delivery, Emulation, Route};
 use squall_base::{Rate, Rng, Span, Time};
 use squall_cc::{SpercLinkParameters, WindowTableParameters};
@@ -433,4 +434,27 @@ fn rate_packets_pass_unwritten_where_no_switch_computes_rates() {
     let arrived = run(&mut net, Picos::micros(1_000));
     assert_eq!(arrived[0].payload, rate_packet(5));
     assert_eq!(net.network().totals().telemetry.rated, 0);
+}
+
+#[test]
+fn a_process_whose_bound_rose_while_it_computed_goes_on_at_its_bound() {
+    let mut coordinator = Coordinator::new(Time(1), Picos::micros(1));
+    let none = Span::ZERO;
+    let wait = |now, until, reason| Wait { now, until, reason, computed: none, overhead: none };
+    let number = coordinator.add();
+    coordinator.wait(number, wait(Time(1), Time(1), WaitReason::Sync));
+    coordinator.start(false);
+    let begin = coordinator.begin;
+    let (woken, _) = coordinator.wake(None, None);
+    assert_eq!(woken.len(), 1);
+    // It computes for 20 ms. Then its transport has to serve a timer of the first microsecond, for which
+    // the process waits first.
+    coordinator.raise(number, begin + Span::millis(15));
+    assert_eq!(coordinator.bound(), begin + Span::millis(15));
+    coordinator.wait(number, wait(begin, begin + Span::micros(1), WaitReason::Busy));
+    assert_eq!(coordinator.bound(), begin + Span::millis(15));
+    let (woken, _) = coordinator.wake(None, None);
+    assert_eq!(woken[0].1.now, begin + Span::millis(15));
+    let running = Activity::Running(begin + Span::millis(15));
+    assert_eq!(coordinator.processes[number as usize].activity, running);
 }
