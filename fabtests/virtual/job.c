@@ -2,12 +2,12 @@
  * Small MPI jobs for virtual time.
  *
  *   job allreduce|alltoall|bcast|barrier BYTES ROUNDS   that many collectives; checks the last one's result
- *   job compute SECONDS     rank 0 uses that much CPU time between two barriers
- *   job stencil SIDE ROUNDS a stencil of SIDE x SIDE cells a rank, in a periodic row of ranks; checks the sum of all cells
- *   job no-finalize         rank 1 exits in the middle, with status 0 and without MPI_Finalize
- *   job killed              rank 1 kills itself in the middle
- *   job fork                rank 1 forks in the middle, and the child calls MPI as well
- *   job deadlock            ranks 0 and 1 receive what nobody sends
+ *   job compute SECONDS                                 rank 0 uses that much CPU time between two barriers
+ *   job stencil ROWS ROUNDS [COLUMNS]                   a stencil on a torus of cells, which checks the sum of all cells
+ *   job no-finalize                                     rank 1 exits in the middle, with status 0 and without MPI_Finalize
+ *   job killed                                          rank 1 kills itself in the middle
+ *   job fork                                            rank 1 forks in the middle, and the child calls MPI as well
+ *   job deadlock                                        ranks 0 and 1 receive what nobody sends
  *
  * The results are on standard output, each in a line that begins with `job: `, with times by MPI_Wtime.
  */
@@ -104,10 +104,10 @@ static void compute_between_barriers(double seconds)
 	printf("job: rank %d: %.6f s between two barriers\n", rank, MPI_Wtime() - begin);
 }
 
-/* Each rank has `side` columns and rows of cells; columns at the edges come from the neighbours. */
-static void stencil(int side, int rounds)
+/* Each rank has `columns` columns of `rows` cells, side by side with those of its neighbours, which send it their edges. */
+static void stencil(int rows, int rounds, int columns)
 {
-	size_t width = (size_t)side + 2, height = (size_t)side;
+	size_t width = (size_t)columns + 2, height = (size_t)rows;
 	/* Columns are contiguous, as they are what is sent. */
 	double *now = allocate(width * height * sizeof(double)), *next = allocate(width * height * sizeof(double));
 	int left = (rank + ranks - 1) % ranks, right = (rank + 1) % ranks;
@@ -123,12 +123,12 @@ static void stencil(int side, int rounds)
 	for (int i = 0; i < rounds; i++) {
 		double round = MPI_Wtime();
 		MPI_Request requests[4];
-		MPI_Irecv(now, side, MPI_DOUBLE, left, 1, MPI_COMM_WORLD, &requests[0]);
-		MPI_Irecv(now + (width - 1) * height, side, MPI_DOUBLE, right, 2, MPI_COMM_WORLD, &requests[1]);
-		MPI_Isend(now + height, side, MPI_DOUBLE, left, 2, MPI_COMM_WORLD, &requests[2]);
-		MPI_Isend(now + (width - 2) * height, side, MPI_DOUBLE, right, 1, MPI_COMM_WORLD, &requests[3]);
+		MPI_Irecv(now, rows, MPI_DOUBLE, left, 1, MPI_COMM_WORLD, &requests[0]);
+		MPI_Irecv(now + (width - 1) * height, rows, MPI_DOUBLE, right, 2, MPI_COMM_WORLD, &requests[1]);
+		MPI_Isend(now + height, rows, MPI_DOUBLE, left, 2, MPI_COMM_WORLD, &requests[2]);
+		MPI_Isend(now + (width - 2) * height, rows, MPI_DOUBLE, right, 1, MPI_COMM_WORLD, &requests[3]);
 		MPI_Waitall(4, requests, MPI_STATUSES_IGNORE);
-		/* The weights sum up to one, and the grid is periodic: the sum of all cells stays. */
+		/* The weights add up to one, and the grid is periodic, so the sum of all cells stays. */
 		for (size_t x = 1; x + 1 < width; x++)
 			for (size_t y = 0; y < height; y++)
 				next[x * height + y] = 0.2 * (now[x * height + y] + now[(x - 1) * height + y] + now[(x + 1) * height + y] +
@@ -195,7 +195,7 @@ int main(int argc, char **argv)
 	if (!strcmp(what, "compute"))
 		compute_between_barriers(argc > 2 ? atof(argv[2]) : 0);
 	else if (!strcmp(what, "stencil"))
-		stencil((int)first, rounds);
+		stencil((int)first, rounds, argc > 4 ? atoi(argv[4]) : 16);
 	else if (argc > 2)
 		collectives(what, first, rounds);
 	else
