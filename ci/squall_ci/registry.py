@@ -144,6 +144,12 @@ BENCHMARKS = Group(
         Command("scale", "1 min", "start-up, 100 000 addresses, and the memory of an idle peer", "provider"),
         Command("packets", "2 min", "instructions of a message and of a further packet", "valgrind provider"),
         Command("cc", "15 s", "instructions and bytes of each congestion control and selector", "valgrind"),
+        Command(
+            "virtual",
+            "10 min, `--quick` 1",
+            "programs in virtual time: the tables of docs/virtual-time.md",
+            "impi mpich provider",
+        ),
         Command("sim", "4 min", "time and memory of simulations, beside htsim's on request"),
     ),
 )

@@ -129,6 +129,8 @@ RULES = (
         "squall plan merge parts/*",
         before="for k in 1 2; do squall plan run 04b-slow-link --quiet --shard $k/2 --out parts/$k; done > /dev/null",
     ),
+    # The program that the page on virtual time builds first.
+    Rule("squall run --virtual", before="mpicc -O2 -o job fabtests/virtual/job.c"),
     # The results of a plan of the reader's own.
     Rule(
         "python3 read.py",

@@ -256,10 +256,10 @@ def check_dying_spine(virtual: Virtual, tally: Tally) -> None:
     results = []
     for options in ((), ("--timeline", timeline)):
         words: list[Word] = ["--rate", "400G", *options]
-        results.append(virtual.run_job("leaf-spine:4x4x4", 16, "stencil", 256, 200, options=words))
+        results.append(virtual.run_job("leaf-spine:8x4x2", 16, "stencil", 16384, 50, 4, options=words))
     quiet, dying = results
     lines = [re.search(r"^job: stencil: .*$", result.output, re.M) for result in results]
-    lost = re.search(r"(\d+) lost$", dying.output, re.M)
+    lost = re.search(r"; (?:.*, )?(\d+) lost", dying.output)
     problem = None
     if not (quiet.ok and dying.ok and lines[0] and lines[1]):
         problem = f"{quiet.why()}, {dying.why()}"
