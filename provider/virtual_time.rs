@@ -38,6 +38,8 @@ const MOST_TURNS: u32 = 64;
 static EMPTY_POLLS: AtomicU32 = AtomicU32::new(0);
 /// Operations that have ended.
 static COMPLETIONS: AtomicU64 = AtomicU64::new(0);
+/// Nanoseconds by which the application's clock was ahead when the job began.
+static SHOWN: AtomicU64 = AtomicU64::new(0);
 /// Virtual nanoseconds that were computed since the last empty poll.
 static COMPUTED: AtomicU64 = AtomicU64::new(0);
 
@@ -90,7 +92,7 @@ fn begin(clock: &'static VirtualClock) -> Call {
     DEPTH.set(DEPTH.get() + 1);
     let call = Call(clock);
     let left_at = LEFT_AT.get();
-    if DEPTH.get() == 1 && clock.rules().cpu_scale > 0 && left_at > 0 {
+    if DEPTH.get() == 1 && clock.rules().cpu_scale > 0 && left_at > 0 && clock.has_begun() {
         let used = u128::from(cpu_time().saturating_sub(left_at));
         let scaled = used * u128::from(clock.rules().cpu_scale) / 1_000_000;
         let computed = Span(u64::try_from(scaled).unwrap_or(u64::MAX));
@@ -111,19 +113,24 @@ fn cpu_time() -> u64 {
     seconds * 1_000_000_000 + u64::try_from(ts.tv_nsec).unwrap_or(0)
 }
 
-/// Returns the next time after `now` at which an endpoint acts by itself. Before that, endpoints do what
-/// is due already.
-fn next_timer(now: Time) -> Time {
-    let first = |after: Time| {
-        let timers = open_endpoints::all().into_iter().filter_map(|ep| ep.next_timeout());
-        timers.filter(|at| *at > after).min().unwrap_or(Time::NEVER)
-    };
-    let timer = first(Time::ZERO);
-    if timer > now {
-        return timer;
+/// Returns the first time after `after` at which an endpoint acts by itself.
+fn first_timer(after: Time) -> Time {
+    let timers = open_endpoints::all().into_iter().filter_map(|ep| ep.next_timeout());
+    timers.filter(|at| *at > after).min().unwrap_or(Time::NEVER)
+}
+
+/// Returns the next time at which an endpoint acts by itself. Before that, endpoints do what is due already. Returns
+/// `None` if a packet has arrived meanwhile.
+fn next_timer(clock: &VirtualClock) -> Option<Time> {
+    let timer = first_timer(Time::ZERO);
+    if timer > clock.now() {
+        return Some(timer);
     }
+    // Whether the emulator has announced a packet already must not matter.
+    clock.sync();
+    let arrived = clock.has_arrival();
     serve_endpoints();
-    first(now)
+    (!arrived).then(|| first_timer(clock.now()))
 }
 
 /// Lets every endpoint receive, answer and act on its timers. The caller holds no lock of an endpoint.
@@ -144,11 +151,11 @@ fn serve_endpoints() -> bool {
 /// Advances the clock to `until`, because the application computes or sleeps until then.
 fn pass(clock: &VirtualClock, until: Time) {
     loop {
-        let now = clock.now();
-        if now >= until {
+        if clock.now() >= until {
             return;
         }
-        clock.advance(next_timer(now).min(until), WaitReason::Busy);
+        let timer = next_timer(clock).unwrap_or_else(|| first_timer(clock.now()));
+        clock.advance(timer.min(until), WaitReason::Busy);
         if clock.now() < until {
             serve_endpoints();
         }
@@ -166,10 +173,9 @@ pub(crate) fn wait(clock: &VirtualClock, until: Time) -> bool {
         return serve_endpoints();
     }
     loop {
-        let now = clock.now();
-        let timer = next_timer(now);
+        let Some(timer) = next_timer(clock) else { return true };
         let reason = if timer <= longest { WaitReason::Timer } else { WaitReason::Idle };
-        let progress = clock.advance(timer.min(until.max(now)), reason);
+        let progress = clock.advance(timer.min(until.max(clock.now())), reason);
         let busy = serve_endpoints();
         // A timer by which the transport only sent something is not what the application waits for.
         let visible = progress == Progress::Arrival || COMPLETIONS.load(Ordering::Relaxed) != done;
@@ -257,11 +263,16 @@ struct ClockTable {
 
 extern "C" fn now_for_library() -> u64 {
     let Some(clock) = virtual_time::clock() else { return 0 };
+    let step = u64::from(clock.rules().overhead.clock);
+    if !clock.has_begun() {
+        // The application's loops end although the clock stands still.
+        return clock.now().0 + SHOWN.fetch_add(step, Ordering::Relaxed);
+    }
     // A thread inside a call reads the clock for the provider, for instance to log.
     if DEPTH.get() == 0 {
-        clock.charge(Span(clock.rules().overhead.clock.into()));
+        clock.charge(Span(step));
     }
-    clock.now().0
+    clock.now().0.max(clock.rules().origin.0 + SHOWN.load(Ordering::Relaxed))
 }
 
 extern "C" fn wait_for_library(until: u64, wakes: c_int) -> c_int {

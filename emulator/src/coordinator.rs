@@ -12,9 +12,6 @@ use squall_netsim::Picos;
 
 use super::emulation::{Delivery, Emulation};
 
-/// Virtual time from the origin to the beginning of the job, in which ranks attach.
-const BEFORE_JOB: Span = Span::secs(1);
-
 /// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activity {
@@ -80,9 +77,8 @@ pub(super) struct Pace {
 
 /// See the module's documentation.
 pub(super) struct Coordinator {
-    origin: Time,
-    /// Time at which the job begins.
-    pub(super) begin: Time,
+    /// Time at which the clocks of all processes stand until the job begins.
+    pub(super) origin: Time,
     lookahead: Picos,
     pub(super) processes: Vec<Process>,
     /// The smallest bound of all processes.
@@ -105,7 +101,6 @@ impl Coordinator {
     pub(super) fn new(origin: Time, lookahead: Picos) -> Self {
         Self {
             origin,
-            begin: origin,
             lookahead: lookahead.max(Picos::nanos(1)),
             processes: Vec::new(),
             bound: origin,
@@ -225,18 +220,6 @@ impl Coordinator {
     pub(super) fn start(&mut self, outside: bool) {
         self.started = true;
         self.was_outside |= outside;
-        // What calls took before depends on how long the launcher worked, so that all ranks begin at one
-        // time.
-        self.begin = self.origin + BEFORE_JOB;
-        for process in &mut self.processes {
-            if let Activity::Waiting(wait) = &mut process.activity {
-                wait.now = wait.now.max(self.begin);
-                wait.until = wait.until.max(wait.now);
-                process.now = wait.now;
-            }
-            (process.computed, process.overhead) = (Span::ZERO, Span::ZERO);
-        }
-        self.update();
     }
 
     /// Returns whether the job has begun.

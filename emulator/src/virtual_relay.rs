@@ -622,7 +622,7 @@ impl Relay {
         if let Some(all) = &self.virtual_time {
             let names = (0..).zip(&all.coordinator.processes).take(32);
             for (number, process) in names {
-                let since = process.now.since(all.coordinator.begin).0 as f64 / 1e9;
+                let since = process.now.since(all.coordinator.origin).0 as f64 / 1e9;
                 let what = match process.activity {
                     Activity::Ended => "has ended",
                     _ => "waits for a message",
@@ -685,7 +685,7 @@ impl Relay {
             .iter()
             .zip(&coordinator.processes)
             .map(|(info, process)| {
-                let total = process.now.since(all.coordinator.begin);
+                let total = process.now.since(all.coordinator.origin);
                 RankTimes {
                     rank: info.rank.unwrap_or(info.pid),
                     computed: process.computed,
@@ -696,7 +696,7 @@ impl Relay {
             .collect();
         ranks.sort_by_key(|times| times.rank);
         Some(VirtualTimeReport {
-            virtual_time: coordinator.last_time().since(coordinator.begin),
+            virtual_time: coordinator.last_time().since(coordinator.origin),
             real_time: all.began.map_or(Span::ZERO, |began| ended.since(began)),
             events: self.emulation.network().events(),
             hand_overs: coordinator.hand_overs,

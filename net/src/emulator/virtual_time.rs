@@ -233,8 +233,18 @@ impl VirtualClock {
         Time(NOW.load(Ordering::Relaxed))
     }
 
+    /// Returns whether the job has begun. Before that the clock stands still, because what ranks do until
+    /// the last one is there takes as long as their launcher does.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.lock().horizon > self.rules.origin
+    }
+
     /// Advances the clock by the time that a call takes.
     pub fn charge(&self, span: Span) {
+        if !self.has_begun() {
+            return;
+        }
         NOW.fetch_add(span.0, Ordering::Relaxed);
         let mut state = self.lock();
         state.overhead = state.overhead + span;
@@ -252,6 +262,15 @@ impl VirtualClock {
     pub fn is_quiet_until(&self, until: Time) -> bool {
         let state = self.lock();
         until < state.horizon && state.next_arrival(self.now()).is_none_or(|at| at > until)
+    }
+
+    /// Asks the emulator for all packets that have arrived up to now, unless they are known.
+    pub fn sync(&self) {
+        let mut state = self.lock();
+        let now = self.now();
+        if now >= state.horizon && state.alive {
+            self.ask(&mut state, Wait { now, until: now, ..Wait::of(WaitReason::Sync) });
+        }
     }
 
     /// Returns whether a packet has arrived that no endpoint has received.
@@ -278,8 +297,9 @@ impl VirtualClock {
             }
             let before = state.arrived;
             self.ask(&mut state, Wait { now, until: until.max(now), ..Wait::of(reason) });
-            // The clock may have passed the arrival of a packet while that was unknown.
-            if state.arrived > before && state.earliest <= self.now() {
+            // The clock has come to a known arrival, or it had passed one that was unknown.
+            let due = state.next_arrival(now).is_some_and(|at| at <= self.now());
+            if due || state.arrived > before && state.earliest <= self.now() {
                 return Progress::Arrival;
             }
         }
@@ -561,12 +581,9 @@ impl Port for VirtualPort {
     ) -> RecvReport {
         let mut report = RecvReport::default();
         let clock = self.clock;
-        let mut state = clock.lock();
-        let now = clock.now();
         // The clock may have advanced past what is known.
-        if now >= state.horizon && state.alive {
-            clock.ask(&mut state, Wait { now, until: now, ..Wait::of(WaitReason::Sync) });
-        }
+        clock.sync();
+        let mut state = clock.lock();
         let (now, alive) = (clock.now(), state.alive);
         let mut received = Vec::new();
         let mut missing = Vec::new();
