@@ -199,11 +199,9 @@ impl Coordinator {
         self.update();
     }
 
-    /// Notes that the program of a process ends.
-    pub(super) fn note_end(&mut self, process: u32) {
-        if let Activity::Running(bound) = self.processes[process as usize].activity {
-            self.hash_until = self.hash_until.min(bound + Span(self.lookahead.0 / 1_000));
-        }
+    /// Notes that the program of a process ends, whose time is `at`.
+    pub(super) fn note_end(&mut self, at: Time) {
+        self.hash_until = self.hash_until.min(at + Span(self.lookahead.0 / 1_000));
     }
 
     /// Raises the time before which a running process sends nothing.

@@ -355,11 +355,12 @@ impl Relay {
                     }
                 }
                 (FrameKind::Ending, Role::Process { number, .. }) => {
-                    let number = *number;
+                    let (number, body) = (*number, frame.body().first_chunk().copied());
+                    let at = body.map(u64::from_le_bytes).ok_or("an end without a time")?;
                     client.handled(len);
                     if let Some(all) = &mut self.virtual_time {
                         all.processes[number as usize].ending = true;
-                        all.coordinator.note_end(number);
+                        all.coordinator.note_end(Time(at));
                     }
                 }
                 (FrameKind::Close, Role::Process { .. }) => {

@@ -66,7 +66,7 @@ pub enum FrameKind {
     /// Frame from a process in virtual time: an endpoint closes, whose number in the process is the
     /// body (u16).
     Close = 10,
-    /// Frame from a process in virtual time: it ends.
+    /// Frame from a process in virtual time: it ends. The body is its time, nanoseconds (u64).
     Ending = 11,
 }
 

@@ -336,7 +336,8 @@ impl VirtualClock {
 
     /// Tells the emulator that the process ends: what it does from now on need not be repeatable.
     pub fn announce_end(&self) {
-        self.lock().outgoing.extend_from_slice(&encode(FrameKind::Ending, &[]));
+        let ending = encode(FrameKind::Ending, &self.now().0.to_le_bytes());
+        self.lock().outgoing.extend_from_slice(&ending);
         self.flush();
     }
 
