@@ -215,7 +215,7 @@ params! {
         "Socket of a network made of software (squall emulate up) to send packets through instead of \
          the kernel's, or SOCKET,host=N to be a certain host of it, or SOCKET,host=rank to be the one with \
          the number of the process' rank, or SOCKET,host=0,2x8,5-7 for a host for each rank: 0, then 2 for eight of \
-         them, then 5, 6 and 7. Those of LINK_RATE, MIN_RTT and MTU that are not set come from there.";
+         them, then 5, 6 and 7. SOCKET,virtual is one in virtual time (squall run --virtual). Those of LINK_RATE, MIN_RTT and MTU that are not set come from there.";
     fault: kinds::Text = "FAULT", "",
         "Make the network worse, for tests: loss=1%,reorder=2%,dup=0.5%,corrupt=0.1%,delay=50us..200us,\
          trim=1%,blackhole=3,seed=7.";
