@@ -116,6 +116,13 @@ fn run_job(args: &RunArgs, origin: &Origin) -> Result<u8, String> {
         print_line(format_args!("{why}"));
     } else if ended.interrupted && ended.reports.is_empty() {
         // Processes that a signal ends write no report.
+    } else if args.emulated.on.is_some() && ended.reports.is_empty() {
+        // Packets crossed the emulator, so that the job did use squall.
+        if !args.quiet {
+            print_line(format_args!(
+                "no rank closed its endpoint: each was killed, or ended without MPI_Finalize"
+            ));
+        }
     } else if !args.quiet || args.require && !summary.is_complete() {
         summary.lines().iter().for_each(|line| print_line(format_args!("{line}")));
     }
