@@ -25,6 +25,13 @@ pub(super) enum Activity {
     Ended,
 }
 
+impl Activity {
+    /// Returns whether the process computes or sleeps until a time.
+    pub(super) fn sleeps(&self) -> bool {
+        matches!(self, Self::Waiting(wait) if wait.reason == WaitReason::Busy)
+    }
+}
+
 /// A process in virtual time.
 #[derive(Clone, Debug)]
 pub(super) struct Process {

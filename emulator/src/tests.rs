@@ -444,7 +444,7 @@ fn a_process_whose_bound_rose_while_it_computed_goes_on_at_its_bound() {
     let number = coordinator.add();
     coordinator.wait(number, wait(Time(1), Time(1), WaitReason::Sync));
     coordinator.start(false);
-    let begin = coordinator.begin;
+    let begin = Time(1);
     let (woken, _) = coordinator.wake(None, None);
     assert_eq!(woken.len(), 1);
     // It computes for 20 ms. Then its transport has to serve a timer of the first microsecond, for which

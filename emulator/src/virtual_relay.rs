@@ -144,8 +144,8 @@ pub(super) struct VirtualProcesses {
     /// Since when all processes wait and nothing is in flight, or one waits for something outside: the
     /// virtual and the real time.
     paced_since: Option<(Time, Time)>,
-    /// The virtual time since which all processes wait and nothing is in flight.
-    stuck_since: Option<Time>,
+    /// Packets that had entered, and the virtual time, when a packet last entered or a process slept.
+    quiet_since: (u64, Time),
     /// The real time since which no process runs and the job has not begun.
     settled_since: Option<Time>,
     /// The time after which a process may go on that the pace holds back.
@@ -179,7 +179,7 @@ impl VirtualProcesses {
             looked_at: clock(),
             warned: false,
             paced_since: None,
-            stuck_since: None,
+            quiet_since: (0, origin),
             settled_since: None,
             next_look: LOOK_INTERVAL,
         }
@@ -292,7 +292,7 @@ impl Relay {
         };
         let flushed = client.flush().is_ok();
         if gone || !fine || !flushed || client.is_done() {
-            self.end_process(&client);
+            self.end_process(&client, say);
             self.handle_disconnect(&client, say);
         } else {
             self.clients[slot] = Some(client);
@@ -300,8 +300,17 @@ impl Relay {
     }
 
     /// Handles the end of a process.
-    fn end_process(&mut self, client: &Client) {
+    fn end_process(&mut self, client: &Client, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
         if let (Role::Process { number, .. }, Some(all)) = (&client.role, &mut self.virtual_time) {
+            if client.role.endpoints().next().is_some() {
+                let process = &all.coordinator.processes[*number as usize];
+                let at = process.now.since(all.rules.origin).0 as f64 / 1e9;
+                let name = all.name(*number);
+                say(format_args!(
+                    "{name} left at {at:.6} s without closing its endpoint: it was killed, or ended without \
+                     MPI_Finalize; messages of others to it fail"
+                ));
+            }
             all.coordinator.leave(*number, Activity::Ended);
             if all.coordinator.processes.iter().all(|p| p.activity == Activity::Ended) {
                 all.ended = Some(clock());
@@ -597,17 +606,16 @@ impl Relay {
         let outside = all.coordinator.processes.iter().any(|p| p.activity == Activity::Outside);
         let stuck = empty && all.coordinator.is_idle();
         let bound = all.coordinator.bound();
+        let sleeps = all.coordinator.processes.iter().any(|p| p.activity.sleeps());
+        if all.quiet_since.0 != self.totals.entered || sleeps || bound == Time::NEVER {
+            all.quiet_since = (self.totals.entered, bound);
+        }
         if bound == Time::NEVER || !(outside || stuck) {
-            (all.paced_since, all.stuck_since) = (None, None);
+            all.paced_since = None;
             return Ok(None);
         }
-        if stuck {
-            let since = *all.stuck_since.get_or_insert(bound);
-            if bound.since(since) >= DEADLOCK && !outside {
-                return Err(self.explain_deadlock());
-            }
-        } else {
-            all.stuck_since = None;
+        if stuck && !outside && bound.since(all.quiet_since.1) >= DEADLOCK {
+            return Err(self.explain_deadlock());
         }
         let (virtual_since, real_since) = *all.paced_since.get_or_insert((bound, clock()));
         let latest = virtual_since + clock().since(real_since);
