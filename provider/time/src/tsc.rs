@@ -175,7 +175,8 @@ extern "C" fn handle_trap(signal: c_int, info: *mut libc::siginfo_t, context: *m
     // then the next page holds the rest of an instruction that was decoded.
     let length = match from_kernel.then(|| unsafe { (*(at as *const [u8; 2]), at) }) {
         Some(([0x0f, 0x31], _)) => 2,
-        // SAFETY: as above, for the third byte of an instruction that begins with these two.
+        // SAFETY: an instruction that begins with these two bytes and raised the fault was decoded whole, so
+        // that its third byte, behind them, is mapped and readable.
         Some(([0x0f, 0x01], at)) if unsafe { *((at + 2) as *const u8) } == 0xf9 => 3,
         _ => return pass_on(signal, info, context),
     };
@@ -226,7 +227,7 @@ unsafe extern "C-unwind" fn sigaction(
     old: *mut libc::sigaction,
 ) -> c_int {
     if signal != libc::SIGSEGV || !TRAPPED.load(Ordering::Acquire) {
-        // SAFETY: the arguments are those of the caller.
+        // SAFETY: the caller of sigaction(2) passes NULL or structures of this type, which it does here as well.
         return unsafe { real::sigaction(signal, action, old) };
     }
     // SAFETY: the caller passes NULL or structures of this type; zero is a value of it.
@@ -252,7 +253,7 @@ unsafe extern "C-unwind" fn signal(
     handler: libc::sighandler_t,
 ) -> libc::sighandler_t {
     if signal != libc::SIGSEGV || !TRAPPED.load(Ordering::Acquire) {
-        // SAFETY: the arguments are those of the caller.
+        // SAFETY: signal(2) takes two numbers; the caller passes SIG_DFL, SIG_IGN or a function that handles signals.
         return unsafe { real::signal(signal, handler) };
     }
     ACTION_FLAGS.store(0, Ordering::Relaxed);
