@@ -90,6 +90,8 @@ pub(super) struct Coordinator {
     pub(super) processes: Vec<Process>,
     /// The smallest bound of all processes.
     bound: Time,
+    /// The time that the network has reached.
+    passed: Time,
     /// The job has begun: all its processes are there.
     started: bool,
     pub(super) hand_overs: u64,
@@ -108,9 +110,12 @@ impl Coordinator {
     pub(super) fn new(origin: Time, lookahead: Picos) -> Self {
         Self {
             origin,
-            lookahead: lookahead.max(Picos::nanos(1)),
+            // Whole nanoseconds, as the times of processes: a part of one would let the network pass the
+            // time of a limit.
+            lookahead: Picos::nanos((lookahead.0 / 1_000).max(1)),
             processes: Vec::new(),
             bound: origin,
+            passed: origin,
             started: false,
             hand_overs: 0,
             hash: 0xcbf2_9ce4_8422_2325,
@@ -145,7 +150,12 @@ impl Coordinator {
 
     /// Returns the earliest time at which a process that comes back from outside may send.
     fn floor(&self) -> Time {
-        if self.bound == Time::NEVER { self.last_time() } else { self.bound }
+        if self.bound == Time::NEVER {
+            // The network went on while no process held it back.
+            self.last_time().max(self.passed)
+        } else {
+            self.bound
+        }
     }
 
     /// Returns the latest time that any process has reported.
@@ -277,6 +287,7 @@ impl Coordinator {
                 }
             });
             if !more {
+                self.passed = self.origin + emulation.network().now().span();
                 return;
             }
             if let Some((at, process)) = arrived {
@@ -285,6 +296,17 @@ impl Coordinator {
                 self.bound = self.bound.min(state.bound());
             }
         }
+    }
+
+    /// Returns whether nothing can happen in the network any more before the time of a limit, so that it
+    /// may change then: see [`Self::run`]. After the job the network goes on until it is empty, or what is
+    /// delivered would depend on the moment at which the emulator learns of the end.
+    pub(super) fn has_passed(&self, limit: Time, emulation: &Emulation) -> bool {
+        if self.bound < Time::NEVER {
+            return self.bound > limit;
+        }
+        let ended = self.processes.iter().all(|process| process.activity == Activity::Ended);
+        ended && !emulation.is_empty()
     }
 
     /// Returns the time up to which the network may go on, without the lookahead.
@@ -340,3 +362,8 @@ impl Coordinator {
         self.lookahead
     }
 }
+
+#[cfg(test)]
+mod histories;
+#[cfg(test)]
+mod tests;

@@ -532,10 +532,8 @@ impl Relay {
                 client.push(delivery.payload);
                 Some(number)
             });
-            let bound = all.coordinator.bound();
             if let (Some(next), Some(limit)) = (next, limit)
-                && bound > limit
-                && bound != Time::NEVER
+                && all.coordinator.has_passed(limit, &self.emulation)
             {
                 self.emulation.advance_to(self.model(next));
                 self.apply_due_commands(next, say);

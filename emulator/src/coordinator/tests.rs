@@ -1,0 +1,237 @@
+//! Tests of single rules of the coordinator.
+
+use std::net::SocketAddr;
+
+use squall_base::{Rate, Span, Time};
+use squall_net::emulator::frame::{PacketFrame, Resume, Wait, WaitReason};
+use squall_netsim::Picos;
+use squall_netsim::model::NetworkConfig;
+use squall_netsim::topology::Topology;
+
+use super::super::emulation::{Emulation, Route};
+use super::{Activity, BrokenPromise, Coordinator, Pace};
+
+const ORIGIN: Time = Time(1_000);
+
+/// Time that a packet takes through the network, as a process sees it.
+const CROSSING: u64 = 1_109;
+
+/// Returns a time of the job.
+fn at(ns: u64) -> Time {
+    ORIGIN + Span(ns)
+}
+
+/// Builds a star of 100 Gb/s with a lookahead of 600 ns. A packet of 4 bytes, with headers of 48, crosses
+/// it in 1108.32 ns: [`CROSSING`].
+fn star() -> Emulation {
+    let latencies = (Picos::nanos(500), Picos::nanos(100));
+    let topology = Topology::star(3, Rate::gbps(100), latencies.0, latencies.1);
+    let mut emulation =
+        Emulation::new(topology, NetworkConfig::new(100_000, false, 1), 48).expect("it is small");
+    emulation.use_cards();
+    emulation
+}
+
+/// Returns a coordinator of processes that wait for the job to begin.
+fn coordinator(emulation: &Emulation, processes: u32) -> Coordinator {
+    let mut coordinator = Coordinator::new(ORIGIN, emulation.lookahead());
+    for number in 0..processes {
+        assert_eq!(coordinator.add(), number);
+        coordinator.wait(number, wait(ORIGIN, ORIGIN, WaitReason::Idle));
+    }
+    coordinator
+}
+
+fn wait(now: Time, until: Time, reason: WaitReason) -> Wait {
+    Wait { now, until, reason, computed: Span(3), overhead: Span(4) }
+}
+
+/// Lets process `from` send a packet without payload to process `to`, each on the host of its number.
+fn send(
+    coordinator: &Coordinator,
+    emulation: &mut Emulation,
+    sent: Time,
+    (from, to): (u32, u32),
+) -> Result<(), BrokenPromise> {
+    let entered = coordinator.check_sent(from, sent)?;
+    let frame = PacketFrame {
+        addr: SocketAddr::from(([10, 0, 0, 1], 1)),
+        entropy: 0,
+        ecn: 0,
+        dscp: 0,
+        control: false,
+        trimmed: false,
+        sent,
+        overflow: 0,
+        endpoint: 0,
+    };
+    emulation.send(entered, Route { from, to, flow: from << 8 | to }, frame, &[0; 4], to.into());
+    Ok(())
+}
+
+/// Arrivals of packets at processes, and processes that go on.
+type Progress = (Vec<(Time, u32)>, Vec<(u32, Resume)>);
+
+/// Lets network and processes go on. Returns the arrivals and the processes that go on.
+fn go_on(
+    coordinator: &mut Coordinator,
+    emulation: &mut Emulation,
+    limit: Option<Time>,
+) -> Progress {
+    let mut arrivals = Vec::new();
+    coordinator.run(emulation, limit, &mut |at, delivery| {
+        arrivals.push((at, delivery.tag as u32));
+        Some(delivery.tag as u32)
+    });
+    let (woken, held) = coordinator.wake(limit, None);
+    assert_eq!(held, None);
+    (arrivals, woken)
+}
+
+#[test]
+fn processes_go_on_at_arrivals_or_at_their_own_times_and_keep_promises() {
+    let mut emulation = star();
+    let mut coordinator = coordinator(&emulation, 2);
+    assert_eq!(go_on(&mut coordinator, &mut emulation, None), (Vec::new(), Vec::new()));
+    coordinator.start(false);
+    let (_, woken) = go_on(&mut coordinator, &mut emulation, None);
+    let resume = Resume { now: ORIGIN, horizon: at(600) };
+    assert_eq!(woken, [(0, resume), (1, resume)], "all begin at one time");
+    let early = send(&coordinator, &mut emulation, Time(ORIGIN.0 - 1), (0, 1));
+    let sent = Time(ORIGIN.0 - 1);
+    assert_eq!(early, Err(BrokenPromise { process: 0, sent, promised: ORIGIN }));
+    assert_eq!(send(&coordinator, &mut emulation, at(10), (0, 1)), Ok(()));
+    coordinator.wait(0, wait(at(20), at(5_000), WaitReason::Busy));
+    let waits = send(&coordinator, &mut emulation, at(6_000), (0, 1));
+    assert_eq!(waits.map_err(|broken| broken.promised), Err(Time::NEVER));
+    // Process 1 still runs, at the beginning.
+    let nothing = go_on(&mut coordinator, &mut emulation, None);
+    assert_eq!(nothing, (Vec::new(), Vec::new()));
+    coordinator.raise(1, at(800));
+    let arrivals = go_on(&mut coordinator, &mut emulation, None).0;
+    assert_eq!(arrivals, [(at(10 + CROSSING), 1)]);
+    // The clock of process 1 has passed the arrival.
+    coordinator.wait(1, wait(at(2_000), at(9_000), WaitReason::Idle));
+    let (_, woken) = go_on(&mut coordinator, &mut emulation, None);
+    assert_eq!(woken, [(1, Resume { now: at(2_000), horizon: at(2_600) })]);
+    coordinator.wait(1, wait(at(2_000), at(9_000), WaitReason::Idle));
+    let (_, woken) = go_on(&mut coordinator, &mut emulation, None);
+    assert_eq!(woken, [(0, Resume { now: at(5_000), horizon: at(5_600) })], "it was received once");
+    let one = &coordinator.processes[1];
+    assert_eq!((one.computed, one.overhead, coordinator.hand_overs), (Span(9), Span(12), 4));
+}
+
+#[test]
+fn the_pace_holds_back_those_that_only_poll_unless_it_is_for_all() {
+    for (reason, polls) in
+        [(WaitReason::Idle, true), (WaitReason::Timer, false), (WaitReason::Busy, false)]
+    {
+        for for_all in [false, true] {
+            let mut emulation = star();
+            let mut coordinator = coordinator(&emulation, 2);
+            coordinator.start(false);
+            go_on(&mut coordinator, &mut emulation, None);
+            let pace = |ns| Some(Pace { latest: at(ns), for_all });
+            coordinator.wait(0, wait(at(10), at(1_000), reason));
+            coordinator.wait(1, wait(at(10), at(50_000), reason));
+            let (woken, held) = coordinator.wake(None, pace(999));
+            let holds = polls || for_all;
+            assert_eq!(held, holds.then_some(at(1_000)), "{reason:?} {for_all}");
+            assert_eq!(woken.is_empty(), holds);
+            if holds {
+                let (woken, held) = coordinator.wake(None, pace(1_000));
+                assert_eq!((woken.len(), held), (1, None), "the time of the pace has come");
+            }
+            // An arrival holds nobody back.
+            assert_eq!(send(&coordinator, &mut emulation, at(1_000), (0, 1)), Ok(()));
+            coordinator.leave(0, Activity::Ended);
+            coordinator.run(&mut emulation, None, &mut |_, _| Some(1));
+            let (woken, held) = coordinator.wake(None, pace(1_000));
+            let resume = Resume { now: at(1_000 + CROSSING), horizon: at(1_600 + CROSSING) };
+            assert_eq!((woken, held), (vec![(1, resume)], None));
+        }
+    }
+}
+
+#[test]
+fn nothing_passes_a_limit() {
+    let mut emulation = star();
+    let mut coordinator = coordinator(&emulation, 2);
+    coordinator.start(false);
+    go_on(&mut coordinator, &mut emulation, None);
+    assert_eq!(send(&coordinator, &mut emulation, at(400), (0, 1)), Ok(()));
+    assert_eq!(send(&coordinator, &mut emulation, at(500), (0, 1)), Ok(()));
+    coordinator.wait(0, wait(at(600), at(5_000), WaitReason::Busy));
+    coordinator.wait(1, wait(at(600), at(5_000), WaitReason::Busy));
+    // The network changes 600 ns after the limit, before the second packet arrives.
+    let limit = at(499 + CROSSING - 600);
+    let (arrivals, woken) = go_on(&mut coordinator, &mut emulation, Some(limit));
+    assert_eq!(arrivals, [(at(400 + CROSSING), 1)]);
+    assert_eq!(woken, [(1, Resume { now: at(400 + CROSSING), horizon: at(499 + CROSSING) })]);
+    assert!(coordinator.bound() > limit);
+    coordinator.wait(1, wait(at(400 + CROSSING), at(5_000), WaitReason::Busy));
+    assert_eq!(go_on(&mut coordinator, &mut emulation, Some(limit)), (Vec::new(), Vec::new()));
+    let (arrivals, woken) = go_on(&mut coordinator, &mut emulation, None);
+    assert_eq!((arrivals, woken.len()), (vec![(at(500 + CROSSING), 1)], 1));
+}
+
+#[test]
+fn the_lookahead_is_whole_nanoseconds() {
+    for (latency, lookahead) in [(0, 1), (999, 1), (1_999, 1), (2_000, 2)] {
+        let coordinator = Coordinator::new(ORIGIN, Picos(latency));
+        assert_eq!(coordinator.lookahead(), Picos::nanos(lookahead));
+    }
+}
+
+#[test]
+fn a_process_comes_back_when_the_network_has_gone_on_without_any() {
+    let mut emulation = star();
+    let mut coordinator = coordinator(&emulation, 2);
+    coordinator.start(false);
+    go_on(&mut coordinator, &mut emulation, None);
+    assert_eq!(send(&coordinator, &mut emulation, at(10), (0, 1)), Ok(()));
+    coordinator.leave(0, Activity::Outside);
+    coordinator.leave(1, Activity::Outside);
+    let arrivals = go_on(&mut coordinator, &mut emulation, None).0;
+    assert_eq!(arrivals, [(at(10 + CROSSING), 1)]);
+    // The clock of process 0 stands at 20 ns.
+    assert_eq!(send(&coordinator, &mut emulation, at(20), (0, 1)), Ok(()));
+    coordinator.wait(0, wait(at(20), at(30), WaitReason::Idle));
+    let (arrivals, woken) = go_on(&mut coordinator, &mut emulation, None);
+    assert_eq!(woken, [(0, Resume { now: at(10 + CROSSING), horizon: at(610 + CROSSING) })]);
+    assert_eq!(arrivals, []);
+    coordinator.leave(0, Activity::Ended);
+    let arrivals = go_on(&mut coordinator, &mut emulation, None).0;
+    assert_eq!(arrivals, [(at(10 + 2 * CROSSING), 1)]);
+}
+
+#[test]
+fn a_job_whose_processes_are_all_outside_goes_on_with_the_first_that_comes_back() {
+    let mut emulation = star();
+    let mut coordinator = coordinator(&emulation, 2);
+    coordinator.leave(0, Activity::Outside);
+    coordinator.leave(1, Activity::Outside);
+    coordinator.start(true);
+    coordinator.wait(1, wait(ORIGIN, ORIGIN + Span(5), WaitReason::Idle));
+    let (_, woken) = go_on(&mut coordinator, &mut emulation, None);
+    assert_eq!(woken, [(1, Resume { now: at(5), horizon: at(605) })]);
+}
+
+#[test]
+fn the_network_changes_after_the_job_as_long_as_it_has_packets() {
+    let mut emulation = star();
+    let mut coordinator = coordinator(&emulation, 2);
+    coordinator.start(false);
+    go_on(&mut coordinator, &mut emulation, None);
+    assert_eq!(send(&coordinator, &mut emulation, at(10), (0, 1)), Ok(()));
+    let limit = at(100);
+    coordinator.leave(0, Activity::Outside);
+    coordinator.leave(1, Activity::Outside);
+    go_on(&mut coordinator, &mut emulation, Some(limit));
+    assert!(!coordinator.has_passed(limit, &emulation), "a process may come back");
+    coordinator.leave(0, Activity::Ended);
+    coordinator.leave(1, Activity::Ended);
+    assert!(coordinator.has_passed(limit, &emulation));
+    assert_eq!(go_on(&mut coordinator, &mut emulation, None).0.len(), 1);
+    assert!(!coordinator.has_passed(limit, &emulation), "nothing is in the network");
+}
