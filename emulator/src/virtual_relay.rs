@@ -144,8 +144,9 @@ pub(super) struct VirtualProcesses {
     /// Since when all processes wait and nothing is in flight, or one waits for something outside: the
     /// virtual and the real time.
     paced_since: Option<(Time, Time)>,
-    /// Packets that had entered, and the virtual time, when a packet last entered or a process slept.
-    quiet_since: (u64, Time),
+    /// Packets that had entered, and the virtual time, when a packet last entered or a process slept; `None`
+    /// while one waits for something outside.
+    quiet_since: (Option<u64>, Time),
     /// The real time since which no process runs and the job has not begun.
     settled_since: Option<Time>,
     /// The time after which a process may go on that the pace holds back.
@@ -179,7 +180,7 @@ impl VirtualProcesses {
             looked_at: clock(),
             warned: false,
             paced_since: None,
-            quiet_since: (0, origin),
+            quiet_since: (None, origin),
             settled_since: None,
             next_look: LOOK_INTERVAL,
         }
@@ -605,8 +606,10 @@ impl Relay {
         let stuck = empty && all.coordinator.is_idle();
         let bound = all.coordinator.bound();
         let sleeps = all.coordinator.processes.iter().any(|p| p.activity.sleeps());
-        if all.quiet_since.0 != self.totals.entered || sleeps || bound == Time::NEVER {
-            all.quiet_since = (self.totals.entered, bound);
+        // A launcher may take long, and then time has passed that was nobody's.
+        if all.quiet_since.0 != Some(self.totals.entered) || sleeps || outside {
+            let entered = (!outside && bound != Time::NEVER).then_some(self.totals.entered);
+            all.quiet_since = (entered, bound);
         }
         if bound == Time::NEVER || !(outside || stuck) {
             all.paced_since = None;

@@ -11,7 +11,7 @@ use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::frame::{
@@ -61,6 +61,11 @@ pub fn clock() -> Option<&'static VirtualClock> {
 pub struct VirtualClock {
     spec: EmulatorSpec,
     rules: VirtualTime,
+    /// The job has begun.
+    begun: AtomicBool,
+    /// Nanoseconds for which the process has computed, and that its calls have taken, since its last wait.
+    computed: AtomicU64,
+    overhead: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -95,8 +100,6 @@ struct State {
     earliest: Time,
     /// Memory of payloads that were received.
     spare: Vec<Vec<u8>>,
-    computed: Span,
-    overhead: Span,
     /// Time at which the host's wire has sent all packets of this process, picoseconds.
     wire_free: u64,
 }
@@ -115,8 +118,6 @@ impl State {
             arrived: 0,
             earliest: Time::NEVER,
             spare: Vec::new(),
-            computed: Span::ZERO,
-            overhead: Span::ZERO,
             wire_free: 0,
         }
     }
@@ -237,7 +238,7 @@ impl VirtualClock {
     /// the last one is there takes as long as their launcher does.
     #[must_use]
     pub fn has_begun(&self) -> bool {
-        self.lock().horizon > self.rules.origin
+        self.begun.load(Ordering::Relaxed)
     }
 
     /// Advances the clock by the time that a call takes.
@@ -246,14 +247,12 @@ impl VirtualClock {
             return;
         }
         NOW.fetch_add(span.0, Ordering::Relaxed);
-        let mut state = self.lock();
-        state.overhead = state.overhead + span;
+        self.overhead.fetch_add(span.0, Ordering::Relaxed);
     }
 
     /// Counts a time for which the application has computed. The caller advances the clock by it.
     pub fn count_computation(&self, span: Span) {
-        let mut state = self.lock();
-        state.computed = state.computed + span;
+        self.computed.fetch_add(span.0, Ordering::Relaxed);
     }
 
     /// Returns whether the clock may be set to `until` without asking the emulator, because all
@@ -308,8 +307,8 @@ impl VirtualClock {
     /// Asks the emulator to go on, and takes over the time that it answers.
     fn ask(&self, state: &mut State, wait: Wait) {
         let wait = Wait {
-            computed: std::mem::take(&mut state.computed),
-            overhead: std::mem::take(&mut state.overhead),
+            computed: Span(self.computed.swap(0, Ordering::Relaxed)),
+            overhead: Span(self.overhead.swap(0, Ordering::Relaxed)),
             ..wait
         };
         state.outgoing.extend_from_slice(&wait.encode());
@@ -318,6 +317,7 @@ impl VirtualClock {
                 // A process that waited for something outside of the network comes back late.
                 NOW.fetch_max(resume.now.0, Ordering::Relaxed);
                 state.horizon = resume.horizon;
+                self.begun.store(true, Ordering::Relaxed);
             }
             Err(error) => self.handle_emulator_exit(state, &error),
         }
@@ -440,7 +440,14 @@ impl VirtualPort {
             })?;
             stream.set_nonblocking(false)?;
             let state = Mutex::new(State::new(stream, rules.origin));
-            let clock = CLOCK.get_or_init(|| VirtualClock { spec: spec.clone(), rules, state });
+            let clock = CLOCK.get_or_init(|| VirtualClock {
+                spec: spec.clone(),
+                rules,
+                begun: AtomicBool::new(false),
+                computed: AtomicU64::new(0),
+                overhead: AtomicU64::new(0),
+                state,
+            });
             // SAFETY: pthread_atfork(3) keeps the function, which is never unloaded: the provider's library
             // stays loaded while it has objects, and only stores a number into a static of this crate.
             unsafe { libc::pthread_atfork(None, None, Some(leave_in_child)) };
