@@ -295,7 +295,9 @@ impl VirtualClock {
                 return if arrival == Some(next) { Progress::Arrival } else { Progress::Time };
             }
             let before = state.arrived;
-            self.ask(&mut state, Wait { now, until: until.max(now), ..Wait::of(reason) });
+            // Not `until`: a known arrival may lie at or behind the horizon, and the emulator, which has
+            // announced it, would let the process go on beyond it.
+            self.ask(&mut state, Wait { now, until: next, ..Wait::of(reason) });
             // The clock has come to a known arrival, or it had passed one that was unknown.
             let due = state.next_arrival(now).is_some_and(|at| at <= self.now());
             if due || state.arrived > before && state.earliest <= self.now() {
