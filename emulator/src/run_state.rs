@@ -51,7 +51,8 @@ impl RunState {
 
     /// Notes that a packet of `bytes` bytes entered the network.
     pub(super) fn entered(&mut self, now: Time, pair: (u32, u32), bytes: u64) {
-        self.began.get_or_insert(now);
+        // In virtual time packets enter in the order in which the processes happen to run.
+        self.began = Some(self.began.map_or(now, |began| began.min(now)));
         if let Some(recorder) = &mut self.recorder {
             recorder.entered(pair, bytes);
         }
@@ -123,5 +124,16 @@ mod tests {
         let mut state = RunState::default();
         state.refused(start);
         assert!(state.next().is_none() && !state.is_stuck(end));
+    }
+
+    #[test]
+    fn the_job_begins_with_the_earliest_packet_in_whatever_order_they_enter() {
+        let mut state = RunState::new(Timeline::default(), Some(Span::micros(10)));
+        state.entered(Time(500), (0, 1), 100);
+        let first = state.next();
+        let mut state = RunState::new(Timeline::default(), Some(Span::micros(10)));
+        state.entered(Time(900), (1, 0), 100);
+        state.entered(Time(500), (0, 1), 100);
+        assert_eq!(state.next(), first);
     }
 }
