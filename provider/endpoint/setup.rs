@@ -80,9 +80,9 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
         (false, None) => 0,
     };
     let max_packet = u32::try_from(packet - trailer).unwrap_or(u32::MAX);
-    let fixed = FixedSeeds::of(&network, encrypts);
-    let (instance, seed) = match &fixed {
-        Some(fixed) => (fixed.instance(), fixed.seed()),
+    let mut fixed = network.virtual_time().filter(|_| !encrypts).map(fixed_generator);
+    let (instance, seed) = match &mut fixed {
+        Some(rng) => (rng.instance(), rng.next_u64()),
         None => (secret::instance()?, secret::seed()?),
     };
     let pdc = transport_config(params, nic, max_packet, seed, network.virtual_time().is_some())?;
@@ -96,8 +96,8 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
         return Err(Errno::INVAL);
     }
     wire::check_transport(params, &pdc)?;
-    let secret = match &fixed {
-        Some(fixed) => fixed.secret(),
+    let secret = match &mut fixed {
+        Some(rng) => rng.seed(),
         None => secret::generator("an endpoint's secrets")?.seed(),
     };
     let mut messages = engine_config(params, max_packet, instance, secret);
@@ -185,50 +185,28 @@ enum PacketNetwork {
     Sockets,
     /// AF_XDP sockets over them.
     Frames,
-    /// An emulator, which says this of itself, and the endpoint's number in its process.
-    Fabric(Welcome, u16),
+    /// An emulator, which says this of itself.
+    Fabric(Welcome),
 }
 
 impl PacketNetwork {
     /// Returns the rules of virtual time, if the network's clock is virtual.
     fn virtual_time(&self) -> Option<&VirtualTime> {
         match self {
-            Self::Fabric(welcome, _) => welcome.virtual_time.as_ref(),
+            Self::Fabric(welcome) => welcome.virtual_time.as_ref(),
             Self::Sockets | Self::Frames => None,
         }
     }
 }
 
-/// Seeds that are the same in each run, for an endpoint in virtual time. They depend on the run's seed, the host and the
-/// endpoint's number. No stranger can reach such an endpoint, so nothing has to be secret.
-struct FixedSeeds(u64);
-
-impl FixedSeeds {
-    /// Returns the seeds of an endpoint in virtual time that does not encrypt.
-    fn of(network: &PacketNetwork, encrypts: bool) -> Option<Self> {
-        let PacketNetwork::Fabric(welcome, number) = network else { return None };
-        let rules = welcome.virtual_time.filter(|_| !encrypts)?;
-        let place = u64::from(welcome.host) << 16 | u64::from(*number);
-        Some(Self(rules.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (place + 1)))
-    }
-
-    fn rng(&self) -> SecretRng {
-        let mut bytes = [0; 32];
-        bytes[..8].copy_from_slice(&self.0.to_le_bytes());
-        SecretRng::from_seed(bytes)
-    }
-
-    fn instance(&self) -> Instance {
-        self.rng().instance()
-    }
-
-    fn seed(&self) -> u64 {
-        self.rng().next_u64() ^ 1
-    }
-
-    fn secret(&self) -> Seed {
-        self.rng().seed()
-    }
+/// Returns a generator that draws the same numbers in each run, for an endpoint in virtual time that does
+/// not encrypt. It depends on the run's seed and on the endpoint's port, which no other endpoint has. Only
+/// endpoints of the same job reach this one, so that nothing has to be secret.
+fn fixed_generator(rules: &VirtualTime) -> SecretRng {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&rules.seed.to_le_bytes());
+    bytes[8..10].copy_from_slice(&rules.port.to_le_bytes());
+    SecretRng::from_seed(bytes)
 }
 
 /// Opens the socket: at the port asked for, or at Ultra Ethernet's if it is free, or anywhere.
@@ -304,15 +282,11 @@ fn open_port(
     if let Some(spec) = emulator {
         let JobPlace { rank, ranks, .. } = job_place();
         let attached = emulator::attach(spec, JobRank { rank, ranks }, config)?;
-        let (port, welcome, number): (Box<dyn Port + Send>, _, _) = match attached {
-            AttachedPort::Real(port) => {
-                let welcome = *port.welcome();
-                (port, welcome, 0)
-            }
+        let (welcome, port): (_, Box<dyn Port + Send>) = match attached {
+            AttachedPort::Real(port) => (*port.welcome(), port),
             AttachedPort::Virtual(port) => {
                 virtual_time::begin_process();
-                let (welcome, number) = (*port.welcome(), port.number());
-                (port, welcome, number)
+                (*port.welcome(), port)
             }
         };
         if spec.host == HostChoice::Rank && rank.is_none() {
@@ -322,7 +296,7 @@ fn open_port(
             );
         }
         log::info!("{} on emulator {}: {welcome:?}", port.local_addr(), spec.path.display());
-        return Ok((port, RECEIVE_BUFFER as u64, PacketNetwork::Fabric(welcome, number)));
+        return Ok((port, RECEIVE_BUFFER as u64, PacketNetwork::Fabric(welcome)));
     }
     let (port, report) = UdpPort::open(config)?;
     log::info!("{report}");
@@ -353,7 +327,7 @@ fn with_network_facts(params: &Params, network: &PacketNetwork) -> Params {
     match network {
         PacketNetwork::Sockets => {}
         PacketNetwork::Frames => params.train = params.train.or(Some(FRAMED_TRAIN)),
-        PacketNetwork::Fabric(network, _) => {
+        PacketNetwork::Fabric(network) => {
             let mtu = u64::from(network.mtu);
             params.mtu = Some(params.mtu.map_or(mtu, |asked| asked.min(mtu)));
             params.link_rate = params.link_rate.or(Some(network.rate));
@@ -538,5 +512,35 @@ fn engine_config(params: &Params, max_packet: u32, instance: Instance, secret: S
         },
         named_only: params.peers == PeerPolicy::Named,
         ..Config::new(instance, secret)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_base::{Span, Time};
+    use squall_net::emulator::frame::HostOverhead;
+
+    use super::*;
+
+    #[test]
+    fn fixed_numbers_depend_on_the_seed_and_the_port() {
+        let draw = |seed, port| {
+            let rules = VirtualTime {
+                origin: Time::ZERO,
+                calendar: 0,
+                seed,
+                cpu_scale: 0,
+                overhead: HostOverhead { send: 0, receive: 0, poll: 0, clock: 0, byte: 0 },
+                longest_idle: Span::ZERO,
+                port,
+            };
+            let mut rng = fixed_generator(&rules);
+            (rng.instance(), rng.next_u64())
+        };
+        assert_eq!(draw(1, 4793), draw(1, 4793));
+        // Two ranks of one host differ.
+        assert_ne!(draw(1, 4793).0, draw(1, 4794).0);
+        assert_ne!(draw(1, 4793).1, draw(1, 4794).1);
+        assert_ne!(draw(1, 4793).1, draw(2, 4793).1);
     }
 }
