@@ -36,7 +36,7 @@ const MOST_TURNS: u32 = 64;
 
 /// Empty polls since something happened.
 static EMPTY_POLLS: AtomicU32 = AtomicU32::new(0);
-/// Operations that have ended.
+/// Times that operations have ended.
 static COMPLETIONS: AtomicU64 = AtomicU64::new(0);
 /// Nanoseconds by which the application's clock was ahead when the job began.
 static SHOWN: AtomicU64 = AtomicU64::new(0);
@@ -164,7 +164,7 @@ fn pass(clock: &VirtualClock, until: Time) {
 
 /// Waits for the next packet, but not beyond `until`; the transport acts on its timers meanwhile.
 /// Returns whether anything happened. The caller holds no lock of an endpoint.
-pub(crate) fn wait(clock: &VirtualClock, until: Time) -> bool {
+fn wait(clock: &VirtualClock, until: Time) -> bool {
     let longest = clock.now() + clock.rules().longest_idle;
     let until = until.min(longest);
     let done = COMPLETIONS.load(Ordering::Relaxed);
@@ -185,20 +185,24 @@ pub(crate) fn wait(clock: &VirtualClock, until: Time) -> bool {
     }
 }
 
-/// Notes that an operation has ended, which the application may wait for.
+/// Notes that operations have ended, which the application may wait for.
 #[inline]
-pub(crate) fn count_completion() {
-    COMPLETIONS.fetch_add(1, Ordering::Relaxed);
+pub(crate) fn note_completion() {
+    if virtual_time::now().is_some() {
+        COMPLETIONS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits as [`wait`] does. Returns false if time is real.
+pub(crate) fn wait_until(until: Time) -> bool {
+    virtual_time::clock().map(|clock| wait(clock, until)).is_some()
 }
 
 /// Waits as [`wait`] does in virtual time, for a loop that drives an endpoint; otherwise gives way to
 /// other threads.
 pub(crate) fn wait_or_yield() {
-    match virtual_time::clock() {
-        Some(clock) => {
-            wait(clock, Time::NEVER);
-        }
-        None => std::thread::yield_now(),
+    if !wait_until(Time::NEVER) {
+        std::thread::yield_now();
     }
 }
 

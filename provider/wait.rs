@@ -16,7 +16,6 @@ use core::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
 use squall_base::Time;
-use squall_net::emulator::virtual_time;
 
 use crate::boundary::Out;
 use crate::clock;
@@ -24,6 +23,7 @@ use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::objects::{self, ObjectRef};
 use crate::param::params;
+use crate::virtual_time;
 use cond_notifier::CondNotifier;
 pub(crate) use prepare::Sleeper;
 use set::WaitSet;
@@ -256,8 +256,7 @@ pub(crate) fn poll_until<T>(
         if now >= deadline {
             return Err(Errno::AGAIN);
         }
-        if let Some(clock) = virtual_time::clock() {
-            crate::virtual_time::wait(clock, deadline);
+        if virtual_time::wait_until(deadline) {
             continue;
         }
         match waiter {

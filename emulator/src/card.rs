@@ -62,8 +62,6 @@ struct Card {
     pending: BinaryHeap<Reverse<Pending>>,
     control: VecDeque<CardPacket>,
     data: VecDeque<CardPacket>,
-    /// Payload bytes of the packets in the card.
-    bytes: u64,
 }
 
 impl Card {
@@ -84,9 +82,7 @@ impl Card {
                 Class::Control | Class::Rate => self.control.push_back(packet),
             }
         }
-        let packet = self.control.pop_front().or_else(|| self.data.pop_front())?;
-        self.bytes -= packet.payload.len() as u64;
-        Some(packet)
+        self.control.pop_front().or_else(|| self.data.pop_front())
     }
 }
 
@@ -109,7 +105,6 @@ impl Cards {
     pub(super) fn push(&mut self, at: Picos, (host, flow): (u32, u32), packet: CardPacket) {
         let card = &mut self.cards[host as usize];
         let before = card.next_departure();
-        card.bytes += packet.payload.len() as u64;
         self.number += 1;
         card.pending.push(Reverse(Pending { at, flow, number: self.number, packet }));
         self.update(host, before);
@@ -141,11 +136,6 @@ impl Cards {
         let before = self.cards[host as usize].next_departure();
         self.cards[host as usize].free_at = free_at;
         self.update(host, before);
-    }
-
-    /// Returns the payload bytes of all packets in the card of a host.
-    pub(super) fn backlog(&self, host: u32) -> u64 {
-        self.cards[host as usize].bytes
     }
 
     /// Returns whether no card has a packet.
@@ -194,10 +184,9 @@ mod tests {
         cards.push(Picos(7), (0, 1), packet(2, Class::Control));
         cards.push(Picos(30), (0, 0), packet(3, Class::Data));
         cards.push(Picos(29), (1, 2), packet(4, Class::Data));
-        assert_eq!((cards.backlog(0), cards.backlog(1)), (40, 10));
         assert_eq!(cards.next_departure(), Some(Picos(5)));
         let expected = [(5, 0, 0), (15, 0, 2), (25, 0, 1), (29, 1, 4), (35, 0, 3)];
         assert_eq!(drain(&mut cards), expected);
-        assert!(cards.is_empty() && cards.backlog(0) == 0);
+        assert!(cards.is_empty());
     }
 }

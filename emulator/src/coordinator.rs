@@ -12,7 +12,7 @@ use squall_netsim::Picos;
 
 use super::emulation::{Delivery, Emulation};
 
-/// What a process does.
+/// Activity of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activity {
     /// The process runs: it sends nothing before this time.
@@ -242,7 +242,7 @@ impl Coordinator {
         self.started
     }
 
-    /// Returns whether every process polls in vain, or waits for something outside, or has ended.
+    /// Returns whether every process polls and finds nothing, or waits for something outside, or has ended.
     pub(super) fn is_idle(&self) -> bool {
         self.processes.iter().all(|process| match process.activity {
             Activity::Waiting(wait) => matches!(wait.reason, WaitReason::Idle | WaitReason::Timer),

@@ -185,9 +185,6 @@ impl Emulation {
     /// Returns the data bytes that wait in the network card of a host.
     #[must_use]
     pub fn backlog(&self, host: u32) -> u64 {
-        if let Some(cards) = &self.cards {
-            return cards.backlog(host);
-        }
         let port = self.network.host_port(host);
         self.network.switches().port(port).queued(self.network.now())
     }

@@ -30,7 +30,8 @@ const LOOK_INTERVAL: Span = Span::millis(10);
 /// Real CPU time after which a process that computes without a call holds the others back no more, if
 /// computation takes no virtual time.
 const LONG_COMPUTATION: Span = Span::secs(2);
-/// The same for a process in MPI_Finalize, which may wait in shared memory for others of its host.
+/// A process in MPI_Finalize, which may wait in shared memory for others of its host, holds the others back
+/// no more after this CPU time.
 const LONG_ENDING: Span = Span::millis(20);
 /// Virtual time for which all processes wait and no packet is in flight before the job is given up.
 const DEADLOCK: Span = Span::secs(10);
@@ -106,7 +107,7 @@ pub struct VirtualTimeReport {
     pub ranks: Vec<RankTimes>,
 }
 
-/// What the relay knows of a process besides its times.
+/// Facts about a process that the coordinator does not need.
 struct ProcessInfo {
     slot: usize,
     pid: u32,
@@ -254,10 +255,11 @@ impl Relay {
                         let before = self.clients.iter().flatten().count();
                         self.accept(say);
                         for (slot, client) in self.clients.iter().enumerate() {
-                            // Adding one that is there already is refused, which does no harm.
-                            if let Some(client) = client {
-                                let data = EventData::new_u64(slot as u64);
-                                let _ = epoll::add(&set, &client.stream, data, EventFlags::IN);
+                            let Some(client) = client else { continue };
+                            let data = EventData::new_u64(slot as u64);
+                            match epoll::add(&set, &client.stream, data, EventFlags::IN) {
+                                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                                Err(error) => return Err(error.into()),
                             }
                         }
                         if before == self.clients.iter().flatten().count() {
@@ -340,9 +342,12 @@ impl Relay {
                     let from = endpoints.get(index).and_then(Option::as_ref);
                     let from = from.ok_or("a packet of an endpoint that is not attached")?;
                     let (addr, host) = (from.addr, from.host);
-                    let missing = self
-                        .send_from_process(*number, (addr, host), head, payload)
-                        .map_err(|broken| self.explain(broken))?;
+                    let sent = self.send_from_process(*number, (addr, host), head, payload);
+                    let missing = sent.map_err(|broken| {
+                        // The network may be past the packet's time, so that no result counts any more.
+                        self.stopped = true;
+                        self.explain(broken)
+                    })?;
                     let bytes = payload.len() as u64;
                     client.handled(len);
                     if let Role::Process { endpoints, .. } = &mut client.role
@@ -595,7 +600,7 @@ impl Relay {
 
     /// Returns the time to which processes may go on that wait for nothing in the network, if it must not
     /// pass faster than real time: while a process waits for something outside, or while nothing is in
-    /// flight and all poll in vain, perhaps for their launcher.
+    /// flight and all poll and find nothing, perhaps because they wait for their launcher.
     ///
     /// # Errors
     /// All have waited too long.

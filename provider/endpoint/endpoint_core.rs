@@ -271,11 +271,7 @@ impl Core {
     pub(crate) fn deliver_completions(&mut self, bindings: &Bindings) -> bool {
         let mut busy = false;
         while let Some(done) = self.engine.poll_completion() {
-            if !std::mem::replace(&mut busy, true)
-                && squall_net::emulator::virtual_time::now().is_some()
-            {
-                virtual_time::count_completion();
-            }
+            busy = true;
             match &mut self.optional.staging {
                 None => self.deliver_completion(bindings, &done),
                 Some(staging) => {
@@ -284,6 +280,9 @@ impl Core {
                     }
                 }
             }
+        }
+        if busy {
+            virtual_time::note_completion();
         }
         busy
     }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use socket2::{SockRef, Socket};
 
-use crate::base::{Time, TrafficClass, Train, entropy_count};
+use crate::base::{Datagram, Time, TrafficClass, Train, entropy_count};
 use crate::udp::{bound_address, open_plain, tos};
 use crate::{
     Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport, UnreachableReason,
@@ -258,19 +258,7 @@ impl EmulatorPort {
             if !frames.is_empty() && frames.len() + PACKET_HEAD + packet.len as usize > BUFFER {
                 break;
             }
-            let control = packet.class == TrafficClass::Control;
-            let dscp = if control { self.config.dscp_control } else { self.config.dscp_data };
-            let head = PacketFrame {
-                addr: packet.dst,
-                entropy: self.source_port(packet.path),
-                ecn: tos(0, self.config.ecn && !control) as u8,
-                dscp,
-                control,
-                trimmed: false,
-                sent,
-                overflow: 0,
-                endpoint: 0,
-            };
+            let head = frame_of(packet, &self.config, self.source_port(packet.path), sent);
             frames.extend_from_slice(&head.encode(packet.len as usize));
             burst.copy(packet, &mut frames);
         }
@@ -339,11 +327,8 @@ impl EmulatorPort {
             match frame.kind {
                 FrameKind::Packet => {
                     let (head, payload) = PacketFrame::decode(&frame)?;
-                    // A trimmed packet arrives with the DSCP that this endpoint is configured for,
-                    // whatever the emulator uses.
-                    let dscp = if head.trimmed { self.config.dscp_trimmed } else { head.dscp };
+                    let meta = meta_of(&head, &self.config);
                     let overflow = head.overflow;
-                    let meta = RxMeta { src: head.addr, ecn: head.ecn, dscp, overflow };
                     sink(&meta, Train::single(payload));
                     report.packets += 1;
                     report.bytes += payload.len() as u64;
@@ -367,6 +352,29 @@ impl EmulatorPort {
     fn has_frame(&self) -> bool {
         !matches!(Frame::first(&self.inbox[self.start..self.end]), Ok(None))
     }
+}
+
+/// Returns the header of a packet to the emulator, which leaves at `sent`.
+fn frame_of(packet: &Datagram, config: &PortConfig, entropy: u16, sent: Time) -> PacketFrame {
+    let control = packet.class == TrafficClass::Control;
+    PacketFrame {
+        addr: packet.dst,
+        entropy,
+        ecn: tos(0, config.ecn && !control) as u8,
+        dscp: if control { config.dscp_control } else { config.dscp_data },
+        control,
+        trimmed: false,
+        sent,
+        overflow: 0,
+        endpoint: 0,
+    }
+}
+
+/// Returns what a receiver learns of a packet from the emulator. A trimmed packet arrives with the DSCP
+/// that the endpoint is configured for, whatever the emulator uses.
+const fn meta_of(head: &PacketFrame, config: &PortConfig) -> RxMeta {
+    let dscp = if head.trimmed { config.dscp_trimmed } else { head.dscp };
+    RxMeta { src: head.addr, ecn: head.ecn, dscp, overflow: head.overflow }
 }
 
 /// Returns the error that the other side of a connection violates the protocol.

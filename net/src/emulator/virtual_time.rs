@@ -18,9 +18,11 @@ use super::frame::{
     self, Frame, FrameError, FrameKind, MAX_FRAME, PacketFrame, Resume, VirtualTime, Wait,
     WaitReason, Welcome, encode,
 };
-use super::{EmulatorSpec, MOST_ERRORS, READ, UnreachableReason, greet, invalid};
+use super::{
+    ATTACH_TIMEOUT, EmulatorSpec, MOST_ERRORS, READ, UnreachableReason, frame_of, greet, invalid,
+    meta_of,
+};
 use crate::base::{Span, Time, TrafficClass, Train, entropy_count};
-use crate::udp::tos;
 use crate::{Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport};
 
 /// The virtual time of this process, in nanoseconds; zero while its time is real.
@@ -168,7 +170,8 @@ impl State {
         }
     }
 
-    /// Puts packets into mailboxes until the emulator lets the process go on.
+    /// Puts packets into mailboxes until the emulator lets the process go on. That takes as long as other
+    /// processes compute, and has no other bound; the end of the emulator ends it.
     fn read_answer(&mut self) -> io::Result<Resume> {
         let bad = |error: FrameError| invalid(error.to_string());
         self.earliest = Time::NEVER;
@@ -253,14 +256,6 @@ impl VirtualClock {
     /// Counts a time for which the application has computed. The caller advances the clock by it.
     pub fn count_computation(&self, span: Span) {
         self.computed.fetch_add(span.0, Ordering::Relaxed);
-    }
-
-    /// Returns whether the clock may be set to `until` without asking the emulator, because all
-    /// arrivals up to then are known and there are none.
-    #[must_use]
-    pub fn is_quiet_until(&self, until: Time) -> bool {
-        let state = self.lock();
-        until < state.horizon && state.next_arrival(self.now()).is_none_or(|at| at > until)
     }
 
     /// Asks the emulator for all packets that have arrived up to now, unless they are known.
@@ -360,7 +355,10 @@ impl VirtualClock {
         let mut state = self.lock();
         state.outgoing.extend_from_slice(hello);
         state.write()?;
-        let (kind, len) = state.read_frame()?;
+        state.stream.set_read_timeout(Some(ATTACH_TIMEOUT))?;
+        let answer = state.read_frame();
+        state.stream.set_read_timeout(None)?;
+        let (kind, len) = answer?;
         let (start, end) = (state.start, state.start + len);
         state.start = end;
         let body = &state.inbox[start + frame::HEAD..end];
@@ -436,7 +434,7 @@ impl VirtualPort {
             let rules = welcome.virtual_time.ok_or_else(|| {
                 invalid(
                     "its clock is real, and \",virtual\" asks for a virtual one: leave the word out, or \
-                     start it with --virtual"
+                     start the job with squall run --virtual"
                         .to_owned(),
                 )
             })?;
@@ -550,18 +548,9 @@ impl Port for VirtualPort {
             }
             let took = self.transmit_time(packet.len.into());
             state.wire_free = state.wire_free.max(now_ps).saturating_add(took);
-            let dscp = if control { self.config.dscp_control } else { self.config.dscp_data };
-            let head = PacketFrame {
-                addr: packet.dst,
-                entropy: self.source_port(packet.path),
-                ecn: tos(0, self.config.ecn && !control) as u8,
-                dscp,
-                control,
-                trimmed: false,
-                sent,
-                overflow: 0,
-                endpoint: self.number,
-            };
+            let entropy = self.source_port(packet.path);
+            let head = frame_of(packet, &self.config, entropy, sent);
+            let head = PacketFrame { endpoint: self.number, ..head };
             state.outgoing.extend_from_slice(&head.encode(packet.len as usize));
             burst.copy(packet, &mut state.outgoing);
             report.trains += 1;
@@ -607,8 +596,7 @@ impl Port for VirtualPort {
         // The sink may send, for which it needs the lock.
         drop(state);
         for Arrival { head, payload } in &received {
-            let dscp = if head.trimmed { self.config.dscp_trimmed } else { head.dscp };
-            let meta = RxMeta { src: head.addr, ecn: head.ecn, dscp, overflow: 0 };
+            let meta = meta_of(head, &self.config);
             sink(&meta, Train::single(payload));
             report.packets += 1;
             report.bytes += payload.len() as u64;

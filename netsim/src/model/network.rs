@@ -321,17 +321,14 @@ impl Network {
         header: PacketHeader,
         options: Option<&PacketOptions>,
     ) -> (u32, Picos) {
-        let port = self.host_ports[host as usize];
-        let (free_at, arrives) = self.switches.transmit(self.now, port, header.bytes);
-        let packet = self.make(host, port, header, options);
-        self.arrive(port, packet, arrives);
-        (packet, free_at)
+        self.launch(self.now, host, header, options)
     }
 
     /// Sends a packet from `host` at `at`, for a driver that acts as the network card itself and lags
     /// behind the network: `at` may be earlier than [`Network::now`] by less than the latency of the
     /// host's link. The wire must be free at `at`. Switch programs read its `options`. Returns the
     /// packet's number, and the time at which the wire will be free again.
+    #[inline]
     pub fn launch(
         &mut self,
         at: Picos,

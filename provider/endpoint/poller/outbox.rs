@@ -71,7 +71,7 @@ impl Outbox {
             }
             let before = self.sent;
             let all = self.send(now, port);
-            // In virtual time, trying again at the same time would be in vain.
+            // In virtual time the port takes no more at this time, however often it is tried.
             busy |= self.sent > before || virtual_time::now().is_none();
             if !all {
                 break;

@@ -1,4 +1,4 @@
-//! Which epoll sets contain a descriptor of the provider.
+//! A table of the epoll sets that contain a descriptor of the provider.
 //!
 //! A fixed table holds pairs of a set and a descriptor in it. While the provider has not registered
 //! its clock, every pair is recorded, for a program may add the provider's descriptor before it

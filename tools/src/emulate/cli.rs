@@ -156,7 +156,7 @@ pub(crate) struct EmulatorArgs {
     /// What ports and switches are like.
     #[command(flatten)]
     pub network: NetworkArgs,
-    /// What the hosts of this machine add to the round-trip time, us; told to endpoints [default: 200, and 0 in virtual
+    /// Time that the hosts of this machine add to the round-trip time, us; told to endpoints [default: 200, and 0 in virtual
     /// time].
     #[arg(long, value_name = "US")]
     pub host_delay: Option<u64>,

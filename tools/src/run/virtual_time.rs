@@ -24,7 +24,7 @@ const SHORT_LOOKAHEAD: Span = Span::nanos(100);
 /// Ranks of which the report has a line each; of more it has the extremes.
 const MOST_LINES: usize = 16;
 
-/// What passes as the computation of a rank.
+/// Virtual time that the computation of a rank takes.
 #[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Compute {
     /// The CPU time of the rank's threads.
@@ -52,7 +52,7 @@ pub(crate) struct VirtualTimeArgs {
     /// send=100,receive=100,poll=50,clock=20,byte=0, a network card that places payload by itself.
     #[arg(long, value_name = "LIST", requires = "enabled")]
     pub overhead: Option<String>,
-    /// Longest time, us, by which the clock of a rank jumps that polls in vain.
+    /// Longest time, us, by which the clock of a rank jumps that polls and finds nothing.
     #[arg(long, value_name = "US", default_value_t = 1000, requires = "enabled")]
     pub max_idle_step: u64,
     /// Ranks that must be there before time begins. Default: as many as the launcher says.
