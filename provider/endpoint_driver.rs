@@ -83,13 +83,17 @@ impl EndpointDriver {
     /// Drives every endpoint once. Returns whether anything happened. The caller must not hold the lock of its queue,
     /// because endpoints add completions to it.
     pub(crate) fn progress(&self) -> bool {
-        let sleeping = core::mem::take(&mut self.lists.lock().sleeping);
-        sleeping.iter().for_each(|endpoint| endpoint.end_sleep());
         let (mut i, mut busy) = (0, false);
         loop {
             // One endpoint per queue is the common case: one clone, one turn.
             let (endpoint, last) = {
-                let lists = self.lists.lock();
+                let mut lists = self.lists.lock();
+                if !lists.sleeping.is_empty() {
+                    let sleeping = core::mem::take(&mut lists.sleeping);
+                    drop(lists);
+                    sleeping.iter().for_each(|endpoint| endpoint.end_sleep());
+                    lists = self.lists.lock();
+                }
                 let Some(endpoint) = lists.endpoints.get(i) else { return busy };
                 (Arc::clone(endpoint), i + 1 == lists.endpoints.len())
             };

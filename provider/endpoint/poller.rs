@@ -28,11 +28,20 @@ use socket_buffer::SocketBuffer;
 const RX_BUDGET: usize = 64;
 /// Time after which a turn tries again what waits for room: a full socket drains soon, and nothing announces when.
 const RETRY_AFTER: Span = Span::micros(50);
-/// While there are shared-memory channels, the interval at which sockets are polled that were found empty. A system
-/// call takes longer than the rest of a turn.
-const SOCKETS_EVERY: Span = Span::micros(5);
-/// While there are shared-memory channels, how long after a packet the sockets are polled at every turn.
+/// While there are shared-memory channels, the sockets are polled at every turn for this long after a packet.
 const SOCKETS_BUSY: Span = Span::micros(200);
+/// After that they are polled at an interval, because a system call takes longer than the rest of a turn. The interval
+/// is this part of the time since the last packet, so that a packet never waits for more of it ...
+const SILENCE_PART: u64 = 100;
+/// ... within these bounds. The longer one is about as long as a processor takes to come back from other threads.
+const SHORTEST_INTERVAL: Span = Span::micros(5);
+const LONGEST_INTERVAL: Span = Span::micros(50);
+
+/// Returns the interval at which the sockets are polled while there are shared-memory channels and no packet was sent or
+/// received for `silence`.
+fn sockets_interval(silence: Span) -> Span {
+    Span(silence.0 / SILENCE_PART).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL)
+}
 
 /// The result of polling the ports.
 pub(crate) struct PollResult {
@@ -206,8 +215,9 @@ impl Poller {
         }
         let now = clock::now();
         let linked = self.channels.receive(now, engine, regions);
-        let lately = now.since(self.last_arrival) < SOCKETS_BUSY;
-        let due = now.since(self.sockets_polled_at) >= SOCKETS_EVERY;
+        let silence = now.since(self.last_arrival.max(self.outbox.last_flush()));
+        let lately = silence < SOCKETS_BUSY;
+        let due = now.since(self.sockets_polled_at) >= sockets_interval(silence);
         if due || lately && !linked {
             let received = self.receive(engine, regions);
             self.sockets_polled_at = received.now;
@@ -335,5 +345,17 @@ impl Poller {
         }
         let linked = self.channels.flush(now, engine);
         self.outbox.flush(now, engine, &mut *self.port) | linked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_polled_less_often_the_longer_they_are_silent() {
+        let intervals = [0, 200, 500, 1_000, 4_000, 5_000, 1_000_000]
+            .map(|silence| sockets_interval(Span::micros(silence)));
+        assert_eq!(intervals, [5, 5, 5, 10, 40, 50, 50].map(Span::micros));
     }
 }

@@ -36,6 +36,12 @@ impl Outbox {
         self.revoked
     }
 
+    /// Returns the time when packets were last sent.
+    #[inline]
+    pub(crate) const fn last_flush(&self) -> Time {
+        self.last_flush
+    }
+
     /// Returns whether packets or operations wait that no event announces.
     pub(crate) fn has_unsent(&self) -> bool {
         self.sent < self.batch.packets.len() || self.deferred > 0
