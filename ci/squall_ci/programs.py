@@ -3,6 +3,8 @@
 import contextlib
 import os
 import pathlib
+import platform
+import re
 import shutil
 import socket
 import subprocess
@@ -27,6 +29,12 @@ def commit() -> str:
         return subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
     except OSError:
         return ""
+
+
+def processor() -> str:
+    """Returns the name of this machine's processor."""
+    model = re.search(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
+    return model[1] if model else platform.machine()
 
 
 def squall() -> pathlib.Path:

@@ -1,12 +1,12 @@
 """Functions that benchmarks share: turns of the contestants, medians within rounds, and the last lines."""
 
 import argparse
-import json
 import os
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from squall_ci import figures
 from squall_ci.environment import provider_run
 from squall_ci.paths import TARGET
 
@@ -14,12 +14,12 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def add_options(parser: argparse.ArgumentParser, rounds: int | None, *, json: bool = True) -> None:
+def add_options(parser: argparse.ArgumentParser, rounds: int | None, *, record: bool = False) -> None:
     """Adds the options that most benchmarks have."""
     parser.add_argument("--rounds", type=int, default=rounds, help="figures are medians of so many interleaved rounds")
     parser.add_argument("--quick", action="store_true", help="one short round, to see that it works")
-    if json:
-        parser.add_argument("--json", metavar="FILE", help="also write all samples to this file")
+    if record:
+        figures.add_option(parser)
 
 
 def turns(contestants: Sequence[T], args: argparse.Namespace) -> Iterator[Sequence[T]]:
@@ -60,14 +60,18 @@ def ratio(one: Sequence[float], other: Sequence[float]) -> float:
     return statistics.median(a / b for a, b in zip(one, other))
 
 
-def conclude(args: argparse.Namespace, samples: object, missed: Sequence[str] = ()) -> int:
-    """Prints how the figures came about and the targets that were missed. Returns the exit status."""
+def conclude(
+    args: argparse.Namespace, missed: Sequence[str] = (), measured: Mapping[str, Mapping[str, float]] | None = None
+) -> int:
+    """Prints how the figures came about and the targets that were missed, and records what was measured, by command, if asked
+    to. Returns the exit status."""
     rounds = 1 if args.quick else args.rounds
     print(f"\nmedians of {rounds} interleaved rounds, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
-    if getattr(args, "json", None):
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(samples, file, indent=1)
-    return print_missed(missed)
+    status = print_missed(missed)
+    if measured and args.record:
+        for command, values in measured.items():
+            figures.record(command, rounds, values)
+    return status
 
 
 def print_missed(missed: Sequence[str]) -> int:

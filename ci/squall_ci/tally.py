@@ -41,9 +41,12 @@ class Tally:
         return 1 if self.failed or not self.passed else 0
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    """Lays out rows of strings as Markdown: the columns in `left` are left aligned, the others right."""
-    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,), *, aligned: bool = True) -> str:
+    """Lays out rows of strings as Markdown: the columns in `left` are left aligned, the others right.
+
+    A table that is not `aligned` has no padding, so that a row changes alone.
+    """
+    widths = [max(len(row[i]) for row in [head, *rows]) if aligned else 1 for i in range(len(head))]
 
     def line(row: Sequence[str]) -> str:
         cells = [cell.ljust(width) if i in left else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths))]

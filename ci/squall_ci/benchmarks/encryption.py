@@ -79,4 +79,4 @@ def main(args: argparse.Namespace) -> int:
         if more > TRIP_BOUND:
             missed.append(f"MTU {mtu}: 64 B take {more:.2f} us more, at most {TRIP_BOUND} is wanted")
     print(table(["", *sides, "cipher", "of the bound, or more time"], rows))
-    return rounds.conclude(args, samples, missed)
+    return rounds.conclude(args, missed)

@@ -10,7 +10,8 @@ import contextlib
 import statistics
 from collections.abc import Iterator
 
-from squall_ci.benchmarks.networks import cable, faster, measure, Network, PROVIDERS
+from squall_ci import figures
+from squall_ci.benchmarks.networks import cable, faster, figure_name, measure, Network, PROVIDERS, UNITS
 from squall_ci.namespaces import Namespaces
 from squall_ci.paths import need
 from squall_ci.rounds import add_options, collect, conclude
@@ -61,13 +62,15 @@ def dropped(net: Namespaces) -> int:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, 5, json=False)
+    add_options(parser, 5, record=True)
     parser.add_argument("--loss", action="append", type=float, metavar="PERCENT", help="default: 0, 0.1, 1 and 3")
 
 
 def main(args: argparse.Namespace) -> int:
+    figures.refuse_record(args, args.quick or args.loss)
     plan = QUICK if args.quick else PLAN
     rows, missed, lossless = [], [], 0.0
+    measured: dict[str, float] = {}
     with cable_without_offloads() as (where, net):
         for percent in args.loss or LOSSES:
             lose(net, percent)
@@ -75,20 +78,23 @@ def main(args: argparse.Namespace) -> int:
             need(not percent or dropped(net) > 0, "nothing was dropped: nftables is there and does not work")
             for word in plan:
                 ours, theirs = ([sample[word] for sample in samples[provider]] for provider in PROVIDERS)
-                ratio, best = faster(word, ours, theirs), statistics.median(ours)
+                ratio, best, other = faster(word, ours, theirs), statistics.median(ours), statistics.median(theirs)
                 kind, size, _ = word.split(":")
-                unit = "GB/s" if kind == "bw" else "us"
+                name = f"{percent:g} % loss, {figure_name(word)}"
+                measured |= {f"{name}, squall": best, f"{name}, tcp": other}
                 own = ""
                 if word == plan[0]:
                     lossless = best if percent == 0 else lossless
-                    own = f"{best / lossless:.2f}" if lossless else ""
+                    if lossless:
+                        own = f"{best / lossless:.2f}"
+                        measured[f"{percent:g} % loss, 1 MiB bandwidth, share of its own without loss"] = best / lossless
                     wanted = LOSSES.get(percent)
                     if wanted and ratio < wanted:
                         missed.append(f"{percent:g} %: {ratio:.2f} x tcp, wanted {wanted:g}")
                     if wanted and lossless and best < KEPT * lossless:
                         missed.append(f"{percent:g} %: {best / lossless:.2f} of its own without loss, wanted {KEPT:g}")
-                figures = [f"{best:.3g}", f"{statistics.median(theirs):.3g}", f"{ratio:.2f}", own]
-                rows.append([f"{percent:g}", f"{kind} {int(size) >> 10} KiB, {unit}", *figures])
+                cells = [f"{best:.3g}", f"{other:.3g}", f"{ratio:.2f}", own]
+                rows.append([f"{percent:g}", f"{kind} {int(size) >> 10} KiB, {UNITS[kind]}", *cells])
     print(table(["loss %", "", "squall", "tcp", "faster", "of its own without loss"], rows))
     # A short round is too short to judge by.
-    return conclude(args, rows, [] if args.quick else missed)
+    return conclude(args, [] if args.quick else missed, {"bench loss": measured})

@@ -14,7 +14,7 @@ import argparse
 import os
 import statistics
 
-from squall_ci import hosts
+from squall_ci import figures, hosts
 from squall_ci.imb_tables import tables
 from squall_ci.job import run_job, run_program
 from squall_ci.mpis import Mpi, MPIS
@@ -92,8 +92,8 @@ def rounds_of(mpi: Mpi, ranks: int, args: argparse.Namespace) -> dict[str, list[
         return collect(HOST if args.host else NETWORK, args, lambda side: one(mpi, side, ranks, args.quick, place))
 
 
-def report(samples: dict[str, list[Times]], everything: bool) -> list[float]:
-    """Prints a table, and returns how much faster squall is in each cell."""
+def report(samples: dict[str, list[Times]], everything: bool) -> dict[tuple[str, int], float]:
+    """Prints a table, and returns how much faster squall is, by benchmark and size."""
     (us, ours), (them, theirs) = samples.items()
     cells = [cell for cell in ours[0] if all(cell in times for times in (*ours, *theirs))]
     ratio = {cell: statistics.median(b[cell] / a[cell] for a, b in zip(ours, theirs)) for cell in cells}
@@ -108,11 +108,20 @@ def report(samples: dict[str, list[Times]], everything: bool) -> list[float]:
         worst = min(sizes, key=lambda size: ratio[name, size])
         rows.append([name, "all", "", "", f"{mean:.2f}", f"{ratio[name, worst]:.2f} at {worst}"])
     print(table(["", "bytes", f"{us} us", f"{them} us", "faster", "worst"], rows))
-    return list(ratio.values())
+    return ratio
+
+
+def figures_of(ratios: dict[tuple[str, int], float]) -> dict[str, float]:
+    """Returns how much faster squall is over all, and over the sizes of each benchmark, as they are recorded."""
+    found = figures.over_all("all", ratios.values())
+    for name in {name for name, _ in ratios}:
+        some = [ratio for (other, _), ratio in ratios.items() if other == name]
+        found |= figures.over_all({"PingPong": "ping-pong"}.get(name, name.lower()), some)
+    return found
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, 5)
+    add_options(parser, 5, record=True)
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--mpi", action="append", choices=("impi", "mpich", "openmpi"), help="default: all of them")
     parser.add_argument(
@@ -124,7 +133,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     need(not (args.host and args.mtu), "--host is about shared memory, which ranks on hosts of their own (--mtu) have not")
-    kept = {}
+    figures.refuse_record(args, args.quick or args.host)
+    measured = {}
     for name in ("openmpi",) if args.host else args.mpi or ("impi", "mpich", "openmpi"):
         mpi = MPIS[name]
         mpi.need()
@@ -133,13 +143,10 @@ def main(args: argparse.Namespace) -> int:
             where = f", a host each with MTU {args.mtu}" if args.mtu else ""
             print(f"## {name}, {ranks} ranks on {os.cpu_count()} cores{where}\n")
             ratios = report(samples, args.all)
-            mean = statistics.geometric_mean(ratios)
+            mean = statistics.geometric_mean(ratios.values())
             print(
-                f"{name}, {ranks} ranks: {mean:.2f} x the speed of {list(samples)[1]} in geometric mean, {min(ratios):.2f} at worst\n",
+                f"{name}, {ranks} ranks: {mean:.2f} x the speed of {list(samples)[1]} in geometric mean, {min(ratios.values()):.2f} at worst\n",
                 flush=True,
             )
-            kept[f"{name} {ranks}"] = {
-                provider: [{f"{bench} {size}": us for (bench, size), us in times.items()} for times in some]
-                for provider, some in samples.items()
-            }
-    return conclude(args, kept)
+            measured[figures.mpi_job(name, ranks, args.mtu)] = figures_of(ratios)
+    return conclude(args, measured=measured)

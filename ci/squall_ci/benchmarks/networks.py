@@ -15,11 +15,13 @@ import contextlib
 import math
 import os
 import re
+import shlex
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from squall_ci import figures
 from squall_ci.namespaces import Namespaces
 from squall_ci.paths import die, need
 from squall_ci.process import run, Word
@@ -38,10 +40,11 @@ SEGMENTS = {"lo": 16_312, "veth 1500": 1472, "veth 9000": 8972}
 MOST_ALONE = 1 << 20
 # Half a round trip that is within reach: times tcp's, or times that of the sockets alone.
 WITHIN_TCP, WITHIN_PORT = 1.05, 1.15
-PORT = "port"
+PORT = "sockets"
 FRAMES = "frames"
-# The kinds of measures of fi_perf, and their names.
+# The kinds of measures of fi_perf, their names and units.
 KINDS = {"lat": "half round trip", "bw": "bandwidth"}
+UNITS = {"lat": "us", "bw": "GB/s"}
 # Bytes that a measure of one size moves at most, in one direction.
 MOVED = 48 << 20
 
@@ -165,25 +168,53 @@ def report_frames(name: str, plan: list[str], samples: Samples) -> None:
     print(flush=True)
 
 
+def speeds(kind: str, plan: list[str], samples: Samples, who: str) -> dict[int, float]:
+    """Returns how much faster than tcp a contestant is, by size."""
+    words = {int(word.split(":")[1]): word for word in plan if word.startswith(kind)}
+    return {size: faster(word, values(samples, who, word), values(samples, "tcp", word)) for size, word in words.items()}
+
+
 def summarize(title: str, plan: list[str], samples: Samples, who: str) -> None:
     """Prints how much faster than tcp a contestant is over all sizes."""
     for kind, what in KINDS.items():
-        words = [word for word in plan if word.startswith(kind)]
-        ratios = [faster(word, values(samples, who, word), values(samples, "tcp", word)) for word in words]
+        ratios = speeds(kind, plan, samples, who).values()
         print(
             f"{title}: {what}: {statistics.geometric_mean(ratios):.2f} x tcp's speed in geometric mean, {min(ratios):.2f} at worst"
         )
 
 
+def figure_name(word: str) -> str:
+    """Returns the name and unit under which a measure of fi_perf is recorded."""
+    kind, size, *_ = word.split(":")
+    return f"{figures.bytes_of(int(size))} {KINDS[kind]}, {UNITS[kind]}"
+
+
+def figures_of(plan: list[str], samples: Samples) -> dict[str, float]:
+    """Returns the medians of all sizes, and how much faster squall is over all of them, as they are recorded."""
+    sides = (*PROVIDERS, PORT)
+    medians = {(word, who): values(samples, who, word) for word in plan for who in sides}
+    found = {f"{figure_name(word)}, {who}": statistics.median(some) for (word, who), some in medians.items() if some}
+    for kind, what in KINDS.items():
+        ratios = speeds(kind, plan, samples, "squall")
+        found |= figures.over_all(what, ratios.values())
+        found[f"{what}, worst size, B"] = min(ratios, key=lambda size: ratios[size])
+    alone = [ratio(medians[word, "squall"], some) for (word, who), some in medians.items() if who == PORT and some]
+    return found | {
+        f"half round trip, x {PORT}' time, least": min(alone),
+        f"half round trip, x {PORT}' time, most": max(alone),
+    }
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
-    add_options(parser, 5)
+    add_options(parser, 5, record=True)
     parser.add_argument("--network", action="append", choices=NETWORKS, help="default: all of them")
     parser.add_argument("--frames", action="store_true", help="squall through AF_XDP as well, where it can be")
 
 
 def main(args: argparse.Namespace) -> int:
+    figures.refuse_record(args, args.quick)
     plan = words(SIZES, args.quick)
-    everything = {}
+    measured = {}
     for name in args.network or NETWORKS:
         # A frame fits into a page only at this MTU.
         frames = args.frames and NETWORKS[name] == 1500
@@ -195,5 +226,5 @@ def main(args: argparse.Namespace) -> int:
         report(name, plan, samples)
         if frames:
             report_frames(name, plan, samples)
-        everything[name] = samples
-    return conclude(args, everything)
+        measured[shlex.join(["bench", "networks", "--network", name])] = figures_of(plan, samples)
+    return conclude(args, measured=measured)

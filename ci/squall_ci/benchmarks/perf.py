@@ -24,7 +24,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from squall_ci import rounds
+from squall_ci import figures, rounds
 from squall_ci.paths import TARGET
 from squall_ci.process import run, Word
 from squall_ci.programs import fi_perf, metrics_server, squall
@@ -235,6 +235,17 @@ def ratio(one: list[float | None], other: list[float | None]) -> float | None:
     return rounds.ratio(*zip(*pairs)) if pairs else None
 
 
+def figures_of(tested: Table, samples: Samples) -> dict[str, float]:
+    """Returns the medians of all sides and the first one's ratios to the others, as they are recorded."""
+    first, *others = tested.sides
+    found: dict[str, float | None] = {}
+    for measure in tested.measures:
+        sides = samples[measure.name]
+        found |= {f"{measure.name}, {measure.unit}, {name}": median(sides[name]) for name in tested.sides}
+        found |= {f"{measure.name}, {first} / {other}": ratio(sides[first], sides[other]) for other in others}
+    return {key: value for key, value in found.items() if value is not None}
+
+
 def reached(target: Target, samples: Samples) -> tuple[str, float | None]:
     """Returns what a target compares, and its value."""
     sides = samples[target.measure]
@@ -251,10 +262,11 @@ def reached(target: Target, samples: Samples) -> tuple[str, float | None]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    rounds.add_options(parser, None)
+    rounds.add_options(parser, None, record=True)
 
 
 def main(args: argparse.Namespace) -> int:
+    figures.refuse_record(args, args.quick)
     tested = TABLES[args.command]
     args.rounds = args.rounds or tested.rounds
     samples, reasons = collect(tested, args)
@@ -278,4 +290,4 @@ def main(args: argparse.Namespace) -> int:
             print(f"reached: {line}")
         else:
             missed.append(line)
-    return rounds.conclude(args, samples, missed)
+    return rounds.conclude(args, missed, {f"bench {args.command}": figures_of(tested, samples)})

@@ -13,6 +13,7 @@ import argparse
 import pathlib
 import statistics
 
+from squall_ci import figures
 from squall_ci.imb_tables import tables
 from squall_ci.job import run_job
 from squall_ci.mpis import MPIS
@@ -81,10 +82,11 @@ def compare(samples: dict[str, list[Times]], ours: str) -> dict[Cell, float]:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", type=pathlib.Path, metavar="IMB_RMA")
-    add_options(parser, 5, json=False)
+    add_options(parser, 5, record=True)
 
 
 def main(args: argparse.Namespace) -> int:
+    figures.refuse_record(args, args.quick)
     need(args.program.is_file(), f"no program {args.program}")
     samples = collect(list(SIDES), args, lambda side: play(side, args.program.absolute(), args.quick))
     ratios = {side: compare(samples, side) for side in OURS}
@@ -98,4 +100,7 @@ def main(args: argparse.Namespace) -> int:
     print(table(["x the better way over tcp (worst size)", *ratios], rows))
     by_packets = statistics.geometric_mean(list(ratios["packets"].values()))
     missed = [f"{by_packets:.2f} x the better way over tcp, 1 is wanted"] if by_packets < 1 else []
-    return conclude(args, samples, missed)
+    measured: dict[str, float] = {}
+    for side, cells in ratios.items():
+        measured |= figures.over_all(side, cells.values())
+    return conclude(args, missed, {"bench rma IMB-RMA": measured})

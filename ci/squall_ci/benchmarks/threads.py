@@ -114,7 +114,7 @@ def main(args: argparse.Namespace) -> int:
         medians = (f"{statistics.median(values[provider]):.4g}" for provider in PROVIDERS)
         rows.append([name, *medians, f"{ratio(values['squall'], values['tcp']):.2f}"])
     print(table(["", *PROVIDERS, "squall / tcp"], rows))
-    conclude(args, samples)
+    conclude(args)
     packets = counters.get("data_packets", 0)
     if not packets:
         return 0

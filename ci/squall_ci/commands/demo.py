@@ -13,9 +13,7 @@ need root, or a kernel on which users may create them; where there are none, the
 
 import argparse
 import os
-import pathlib
 import platform
-import re
 import shlex
 import shutil
 import statistics
@@ -32,7 +30,7 @@ from squall_ci.hosts import ENVIRONMENT
 from squall_ci.job import run_program
 from squall_ci.namespaces import Namespaces
 from squall_ci.paths import die, RUN, say, TARGET
-from squall_ci.programs import fi_perf, squall
+from squall_ci.programs import fi_perf, processor, squall
 from squall_ci.rounds import collect, ratio
 from squall_ci.suites import live, netns
 
@@ -203,8 +201,7 @@ def find_obstacle() -> str:
 
 def machine() -> str:
     """Returns the processor and the kernel of this machine in words."""
-    model = re.search(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
-    return f"{os.cpu_count()} cores ({model[1] if model else platform.machine()}), Linux {platform.release()}"
+    return f"{os.cpu_count()} cores ({processor()}), Linux {platform.release()}"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

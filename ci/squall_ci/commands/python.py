@@ -1,14 +1,15 @@
 """Check the Python code: ruff (lints and format), mypy, and the tool's own unit tests.
 
 The rules for ci/, fabtests/mpi and python/ are in ci/pyproject.toml. With --fix, ruff first formats
-and mends what it can, and fabtests/RESULTS.md and the table of ci/README.md are generated anew.
+and mends what it can, and fabtests/RESULTS.md, the table of ci/README.md and the tables of figures
+(README.md, docs/performance.md) are generated anew.
 """
 
 import argparse
 import os
 import sys
 
-from squall_ci import cli, results
+from squall_ci import cli, figures, results
 from squall_ci.paths import MPI_TESTS, need, ROOT, RUN, TARGET
 from squall_ci.process import run, Word
 from squall_ci.steps import run_steps, Step
@@ -31,6 +32,7 @@ def main(args: argparse.Namespace) -> int:
         for words in (["check", "--quiet", "--fix"], ["format", "--quiet"]):
             run([*ruff, *words, *cache, *code], os.environ)
         results.write_page()
+        figures.write_pages()
         README.write_text(cli.with_listing(README.read_text()))
     mypy: list[Word] = [BIN / "mypy", "--config-file", CONFIG, "--cache-dir", TARGET / "lint-cache" / "mypy", *code]
     # The tests run on the Python that runs this tool.

@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from squall_ci import figures
 from squall_ci.job import run_program
 from squall_ci.namespaces import Namespaces
 from squall_ci.paths import need_provider
@@ -161,12 +162,23 @@ def row(provider: str, streams: list[dict[str, float]], load: str) -> list[str]:
     return [provider, f"{rate:.2f}", *waits, load]
 
 
+def figures_of(samples: dict[str, list[dict[str, float]]]) -> dict[str, float]:
+    """Returns the medians of the waiting times, as they are recorded."""
+    return {
+        f"{title}, {provider}": 1e3 * statistics.median(stream[field] for stream in streams)
+        for provider, streams in samples.items()
+        for title, field in WAITS
+    }
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--mtu", type=int, default=9000, help="of every link")
+    figures.add_option(parser)
 
 
 def main(args: argparse.Namespace) -> int:
+    figures.refuse_record(args, False)
     tally = Tally()
     samples: dict[str, list[dict[str, float]]] = {}
     loads: dict[str, str] = {}
@@ -192,4 +204,6 @@ def main(args: argparse.Namespace) -> int:
     )
     head = ["provider", "Gb/s in total", *(title for title, _ in WAITS), "load of the spines before"]
     print(table(head, rows))
+    if args.record and not tally.failed:
+        figures.record(f"suite netns --mtu {args.mtu} --rounds {args.rounds}", args.rounds, figures_of(samples))
     return tally.finish()
