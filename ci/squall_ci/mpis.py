@@ -113,8 +113,8 @@ def _openmpi(provider: str) -> Steering:
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         # Collectives over point-to-point messages, and none through shared memory.
         "OMPI_MCA_coll": "^sm,xhc,acoll,ucc,hcoll,han",
-        # Ranks outnumber cores: give the core away while waiting.
-        "OMPI_MCA_mpi_yield_when_idle": "1",
+        # As `squall run` sets it. For other providers Open MPI decides: it yields when ranks outnumber cores.
+        "OMPI_MCA_mpi_yield_when_idle": "0" if provider == "squall" else None,
     }
 
 

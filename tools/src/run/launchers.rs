@@ -18,6 +18,8 @@ pub(crate) struct MpiImplementation {
     version_words: &'static [&'static str],
     /// Variables that make the MPI use squall. docs/hosts.md lists the same.
     pub(crate) required: &'static [Setting],
+    /// Variables that make the MPI faster with squall. The user's values take precedence.
+    pub(crate) preferred: &'static [Setting],
     /// Further variables that send all messages through squall, including those between ranks of
     /// one host.
     pub(crate) for_all_messages: &'static [Setting],
@@ -34,6 +36,10 @@ const OPEN_MPI: &[Setting] = &[
     ("OMPI_MCA_mtl_ofi_provider_include", "squall"),
 ];
 
+/// Open MPI gives the processor away at every empty poll when ranks outnumber cores. Squall does so
+/// when another thread wants the processor, and sleeps instead while others compute.
+const OPEN_MPI_PREFERRED: &[Setting] = &[("OMPI_MCA_mpi_yield_when_idle", "0")];
+
 /// The known MPI implementations. Intel MPI comes before MPICH, because its output contains HYDRA, too.
 pub(crate) const MPI_IMPLEMENTATIONS: &[MpiImplementation] = &[
     MpiImplementation {
@@ -41,6 +47,7 @@ pub(crate) const MPI_IMPLEMENTATIONS: &[MpiImplementation] = &[
         key: "intelmpi",
         version_words: &["Intel(R) MPI"],
         required: &[("I_MPI_FABRICS", "ofi"), ("I_MPI_OFI_PROVIDER", "squall")],
+        preferred: &[],
         // Otherwise, collectives inside a host go through shared memory and bypass the emulator.
         for_all_messages: &[("I_MPI_COLL_INTRANODE", "pt2pt")],
         reads_counter: true,
@@ -51,6 +58,7 @@ pub(crate) const MPI_IMPLEMENTATIONS: &[MpiImplementation] = &[
         key: "mpich",
         version_words: &["HYDRA"],
         required: &[("MPIR_CVAR_CH4_NETMOD", "ofi")],
+        preferred: &[],
         for_all_messages: &[("MPIR_CVAR_NOLOCAL", "1")],
         reads_counter: false,
         exports_by_option: false,
@@ -60,6 +68,7 @@ pub(crate) const MPI_IMPLEMENTATIONS: &[MpiImplementation] = &[
         key: "openmpi4",
         version_words: &["(Open MPI) 4", "(OpenRTE) 4"],
         required: OPEN_MPI,
+        preferred: OPEN_MPI_PREFERRED,
         for_all_messages: &[
             ("OMPI_MCA_opal_common_ofi_provider_include", "squall"),
             ("OMPI_MCA_btl", "self"),
@@ -75,6 +84,7 @@ pub(crate) const MPI_IMPLEMENTATIONS: &[MpiImplementation] = &[
         key: "openmpi5",
         version_words: &["Open MPI", "prterun", "PRRTE"],
         required: OPEN_MPI,
+        preferred: OPEN_MPI_PREFERRED,
         for_all_messages: &[
             ("OMPI_MCA_opal_common_ofi_provider_include", "squall"),
             ("OMPI_MCA_btl", "self,ofi"),

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use super::launchers::{Launcher, MpiImplementation};
+use super::launchers::{Launcher, MPI_IMPLEMENTATIONS, MpiImplementation};
 use super::provider;
 use super::switches::Switches;
 use crate::doctor::environment::{variable, variables_of};
@@ -70,12 +70,10 @@ pub(super) fn variables(
         for (name, value) in mpi.required {
             set_for_mpi(&mut variables, launcher, mpi, (name, value))?;
         }
-        if all {
-            let for_all_messages =
-                mpi.for_all_messages.iter().filter(|(name, _)| variable(name).is_none());
-            variables.extend(
-                for_all_messages.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
-            );
+        let for_all_messages = if all { mpi.for_all_messages } else { &[] };
+        let free = mpi.preferred.iter().chain(for_all_messages);
+        for (name, value) in free.filter(|(name, _)| variable(name).is_none()) {
+            variables.insert((*name).to_owned(), (*value).to_owned());
         }
     }
     for (name, value) in switches.variables()? {
@@ -202,6 +200,7 @@ fn check_words(words: &[OsString], variables: &Variables) -> Result<(), String> 
         };
         if let (Some(value), Some(wanted)) = (value, variables.get(&name))
             && value != *wanted
+            && !is_preferred(&name)
             // A script is a word, too.
             && !value.contains(char::is_whitespace)
             && (mca || word.contains('=') || is_setting(&words, i))
@@ -212,6 +211,14 @@ fn check_words(words: &[OsString], variables: &Variables) -> Result<(), String> 
         }
     }
     Ok(())
+}
+
+/// Returns whether a variable only makes an MPI faster, so that the user may choose another value.
+fn is_preferred(name: &str) -> bool {
+    MPI_IMPLEMENTATIONS
+        .iter()
+        .flat_map(|mpi| mpi.preferred)
+        .any(|(preferred, _)| *preferred == name)
 }
 
 /// Returns whether `srun` passes all variables on with this list.
@@ -253,7 +260,7 @@ fn find(program: &OsStr) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::launchers::{MPI_IMPLEMENTATIONS, recognise};
+    use crate::run::launchers::recognise;
 
     fn words(text: &str) -> Vec<OsString> {
         text.split_whitespace().map(OsString::from).collect()
@@ -281,8 +288,12 @@ mod tests {
 
     #[test]
     fn contradictions_on_the_command_line_are_refused() {
-        let variables =
-            set(&[("FI_PROVIDER", "squall"), ("OMPI_MCA_pml", "cm"), ("I_MPI_FABRICS", "ofi")]);
+        let variables = set(&[
+            ("FI_PROVIDER", "squall"),
+            ("OMPI_MCA_pml", "cm"),
+            ("OMPI_MCA_mpi_yield_when_idle", "0"),
+            ("I_MPI_FABRICS", "ofi"),
+        ]);
         let mpi = Launcher::Mpi(&MPI_IMPLEMENTATIONS[0]);
         for (job, says) in [
             (
@@ -301,6 +312,8 @@ mod tests {
         for fine in [
             "sh --export=ALL,A=1 ./app",
             "sh --mca pml cm ./app",
+            // Only a matter of speed.
+            "sh --mca mpi_yield_when_idle 1 ./app",
             "sh -x FI_PROVIDER ./app I_MPI_FABRICS shm",
         ] {
             assert!(command(mpi, &words(fine), &variables).is_ok(), "{fine}");
