@@ -4,7 +4,8 @@
 //! of those may be the peer that it polls for, or have something to send. If the others poll as well, the processor
 //! comes back within microseconds. If it does not, another thread computes, and a thread that sleeps until something
 //! arrives gets the processor sooner than one that waits for its turn: then it sleeps for up to 100 us instead of
-//! yielding. Of several threads that poll one queue one sleeps on the sockets; the rest sleep until something is added
+//! yielding. A thread that polls between pieces of its work would lose time by sleeping, so it sleeps the less often, the
+//! more of its sleeps end without an arrival. Of several threads that poll one queue one sleeps on the sockets; the rest sleep until something is added
 //! to the queue.
 
 use core::cell::Cell;
@@ -27,6 +28,9 @@ const SLEEP_PERIOD: Span = Span::millis(20);
 /// Longest short sleep. It bounds the delay of what shows at no socket, because a polling thread may wait for more than
 /// packets.
 const SHORT_SLEEP: Span = Span::micros(100);
+/// Polls in a row that find nothing before a thread sleeps, if most of its sleeps end without an arrival. They take about
+/// as long as a sleep.
+const SLEEP_AFTER_AT_MOST: u32 = 256;
 /// Shortest time over which the processor's load is estimated from a thread that never sleeps.
 const SAMPLE: Span = Span::millis(5);
 /// The time for which an estimate is valid.
@@ -73,6 +77,8 @@ struct Contention {
     until: Time,
     /// ... and to compute, rather than poll, until this time.
     sleep_until: Time,
+    /// Polls in a row that find nothing before the thread sleeps.
+    sleep_after: u32,
 }
 
 thread_local! {
@@ -80,14 +86,26 @@ thread_local! {
 }
 
 impl Contention {
-    const NONE: Self =
-        Self { since: Time::ZERO, before: Usage::NONE, until: Time::ZERO, sleep_until: Time::ZERO };
+    const NONE: Self = Self {
+        since: Time::ZERO,
+        before: Usage::NONE,
+        until: Time::ZERO,
+        sleep_until: Time::ZERO,
+        sleep_after: YIELD_AFTER,
+    };
 
     /// Notes that the thread yielded the processor at `from` and got it back at `now`.
     fn record_yield(&mut self, from: Time, now: Time) {
         if now.since(from) > LONG_YIELD {
             self.sleep_until = now + SLEEP_PERIOD;
         }
+    }
+
+    /// Notes that the thread slept, and whether something arrived meanwhile. If nothing did, the thread may have other
+    /// work, for which it loses the time of its sleeps.
+    fn record_sleep(&mut self, arrived: bool) {
+        let next = if arrived { self.sleep_after / 2 } else { self.sleep_after * 2 };
+        self.sleep_after = next.clamp(YIELD_AFTER, SLEEP_AFTER_AT_MOST);
     }
 
     /// Updates the estimate from the thread's usage until `now`. Other threads want its processor when it waited for it
@@ -212,8 +230,12 @@ impl Backoff {
         }
         CONTENTION.set(contention);
         if contended && now < contention.sleep_until {
+            if !idle.is_multiple_of(contention.sleep_after) {
+                return;
+            }
             let longest = next().map_or(SHORT_SLEEP, |next| next.since(now)).min(SHORT_SLEEP);
-            self.short_sleep(longest, is_empty);
+            contention.record_sleep(self.short_sleep(longest, is_empty));
+            CONTENTION.set(contention);
         } else if contended {
             std::thread::yield_now();
             contention.record_yield(now, clock::now());
@@ -223,8 +245,8 @@ impl Backoff {
         }
     }
 
-    /// Sleeps until something arrives or is added, or for `longest`.
-    fn short_sleep(&self, longest: Span, is_empty: impl FnOnce() -> bool) {
+    /// Sleeps until something arrives or is added, or for `longest`. Returns whether something was there.
+    fn short_sleep(&self, longest: Span, is_empty: impl FnOnce() -> bool) -> bool {
         debug_assert!(longest < Span::secs(1));
         let time = libc::timespec {
             tv_sec: 0,
@@ -233,7 +255,7 @@ impl Backoff {
         if !self.has_watcher.swap(true, Ordering::Acquire) {
             if !is_empty() {
                 self.has_watcher.store(false, Ordering::Release);
-                return;
+                return true;
             }
             let mut polled: Vec<libc::pollfd> = self
                 .sockets
@@ -244,16 +266,16 @@ impl Backoff {
             // SAFETY: ppoll(2) reads `time` and as many structures as the length says, and writes to those: a local
             // variable and a vector of this length. A descriptor that was closed meanwhile is reported, and one that
             // was opened again for another file at most ends the sleep.
-            unsafe {
+            let ready = unsafe {
                 libc::ppoll(
                     polled.as_mut_ptr(),
                     polled.len() as libc::nfds_t,
                     &raw const time,
                     core::ptr::null(),
-                );
-            }
+                )
+            };
             self.has_watcher.store(false, Ordering::Release);
-            return;
+            return ready > 0;
         }
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let events = self.events.load(Ordering::SeqCst);
@@ -271,6 +293,7 @@ impl Backoff {
             }
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        self.events.load(Ordering::SeqCst) != events
     }
 }
 
@@ -320,6 +343,20 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_sleeps_less_often_if_nothing_arrives() {
+        let mut contention = Contention::NONE;
+        let mut sleep = |arrived, times| {
+            (0..times).for_each(|_| contention.record_sleep(arrived));
+            contention.sleep_after
+        };
+        assert_eq!(sleep(true, 1), YIELD_AFTER);
+        assert_eq!(sleep(false, 3), 8 * YIELD_AFTER);
+        assert_eq!(sleep(false, 99), SLEEP_AFTER_AT_MOST);
+        assert_eq!(sleep(true, 2), SLEEP_AFTER_AT_MOST / 4);
+        assert!(SLEEP_AFTER_AT_MOST.is_multiple_of(YIELD_AFTER) && YIELD_AFTER.is_power_of_two());
+    }
+
+    #[test]
     fn one_sleeps_on_the_sockets_and_the_others_until_something_is_added() {
         let (near, far) = UnixDatagram::pair().expect("two sockets");
         let backoff = Arc::new(Backoff::default());
@@ -340,11 +377,11 @@ mod tests {
         let sleepers = [sleep(), sleep()];
         until(&|| backoff.sleepers.load(Ordering::SeqCst) == 2);
         far.send(b"x").expect("a packet");
-        watcher.join().expect("no panic");
+        assert!(watcher.join().expect("no panic"), "an arrival");
         assert_eq!(backoff.sleepers.load(Ordering::SeqCst), 2, "an arrival wakes the one");
         // A thread that counted itself may not sleep yet; then it sees that the number has changed.
         backoff.wake();
-        sleepers.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        sleepers.into_iter().for_each(|thread| assert!(thread.join().expect("no panic")));
         assert!(clock::now().since(begin) < LONG, "nobody slept to the end");
     }
 
@@ -352,7 +389,7 @@ mod tests {
     fn nobody_sleeps_when_something_is_there() {
         let backoff = Backoff::default();
         let begin = clock::now();
-        backoff.short_sleep(LONG, || false);
+        assert!(backoff.short_sleep(LONG, || false));
         backoff.has_watcher.store(true, Ordering::Relaxed);
         backoff.short_sleep(LONG, || false);
         assert!(clock::now().since(begin) < LONG);
