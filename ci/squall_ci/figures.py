@@ -163,7 +163,7 @@ class Reader:
         if key.endswith("size, B"):
             return bytes_of(value)
         # Ratios have two decimals, everything else three significant digits.
-        return f"{value:.2f}" if " x " in key or "share" in key else f"{float(f'{value:.3g}'):g}"
+        return f"{value:.2f}" if " x " in key or "share of" in key else f"{float(f'{value:.3g}'):g}"
 
     def fill(self, text: str, command: str = "") -> str:
         """Returns a text with its figures for the `{KEY}` of this command, and the `{COMMAND: KEY}`."""
@@ -240,6 +240,18 @@ def mpis(of: Reader, column: str, jobs: Sequence[tuple[int, int]]) -> str:
     return of.table("|".join(["MPI", column, "all", *EVERYWHERE, *IMB]), rows) + of.origins()
 
 
+def busy(of: Reader) -> str:
+    measures = ("RandomAccess, million updates/s", "transposition, GB/s", "QR, s")
+    rows = []
+    for condition in ("4 ranks", "2 ranks beside 4 processes"):
+        for measure in measures:
+            cells = [
+                of.cell("bench busy", f"{condition}, {measure}, {side}") for side in ("shared memory", "packets", "tcp")
+            ]
+            rows.append("|".join([condition, measure, *cells]))
+    return of.table("|measure|shared memory|packets|tcp", rows, (0, 1)) + of.origins()
+
+
 def consumers(of: Reader) -> str:
     rows = [of.fill(row, command) for command, row in CONSUMERS]
     return of.table("consumer, condition|figure|command", rows, (0, 1, 2)) + of.origins()
@@ -253,6 +265,7 @@ TABLES: Mapping[str, Callable[[Reader], str]] = {
     "loss": loss,
     "mpis": partial(mpis, column="ranks", jobs=((2, 0), (4, 0))),
     "mpis between hosts": partial(mpis, column="MTU", jobs=((2, 1500), (2, 9000))),
+    "busy": busy,
     "consumers": consumers,
 }
 
