@@ -287,7 +287,7 @@ fn a_process_in_virtual_time() {
         PortConfig { bind: "127.0.0.1:0".parse().expect("literal"), ..PortConfig::default() };
     let refused = attach(&other, JobRank { rank: Some(3), ranks: None }, &config).err();
     let refused = refused.expect("one emulator a process").to_string();
-    assert!(refused.contains("is in the virtual time of emulator"), "{refused}");
+    assert!(refused.contains("all its endpoints must use that one"), "{refused}");
 
     // Without the emulator, waits end at once, and the loss is reported once.
     drop(scripts);

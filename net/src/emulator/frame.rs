@@ -2,7 +2,8 @@
 //!
 //! Both sides send a stream of frames, little endian. Every frame begins with the same eight bytes:
 //! kind, flags, a 16-bit number, and the length of the rest. Packets ([`PacketFrame`]) have a header of
-//! [`PACKET_HEAD`] bytes; the other frames have a short body.
+//! [`PACKET_HEAD`] bytes; the other frames have a short body. Flags and number are zero where the
+//! diagram does not give them a meaning.
 //!
 //! ```text
 //!  0      1      2             4                           8
@@ -10,12 +11,14 @@
 //!  | kind | flags| number      | bytes that follow         |
 //!  +------+------+-------------+---------------------------+
 //!  PACKET:  number = the UDP source port it would have (its entropy)
+//!           flags: bits 0 and 1 the ECN field, bit 2 control class, bit 3 trimmed
 //!   8  sent: CLOCK_MONOTONIC nanoseconds (u64)
 //!  16  overflow: datagrams the emulator dropped because this endpoint did not read (u32)
 //!  20  DSCP (u8), 21 zero
 //!  22  number of the endpoint in its process (u16; zero unless the network is in virtual time)
 //!  24  address (20 bytes: IP as IPv6 or IPv4-mapped 16, port 2, 4 or 6, zero)
 //!  44  the UDP payload
+//!  WAIT:    flags = the reason of the wait ([`WaitReason`])
 //! ```
 //!
 //! In a packet to the emulator the address is the destination. In a packet from the emulator it is the
@@ -45,11 +48,13 @@ pub const MAX_FRAME: usize = PACKET_HEAD + 65_535;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameKind {
-    /// First frame from the endpoint to the emulator: [`Hello`].
+    /// First frame for each endpoint: [`Hello`]. In virtual time all endpoints of a process use one
+    /// connection.
     Hello = 1,
     /// The emulator's answer to a hello: [`Welcome`].
     Welcome = 2,
-    /// The emulator's refusal, with the reason as text. The connection ends.
+    /// The emulator's refusal of an endpoint, with the reason as text. The emulator then closes the
+    /// connection, unless a process in virtual time has attached another endpoint on it.
     Refused = 3,
     /// A packet in either direction: [`PacketFrame`].
     Packet = 4,
@@ -66,7 +71,7 @@ pub enum FrameKind {
     /// Frame from a process in virtual time: an endpoint closes, whose number in the process is the
     /// body (u16).
     Close = 10,
-    /// Frame from a process in virtual time: it ends. The body is its time, nanoseconds (u64).
+    /// A process in virtual time enters MPI_Finalize. The body is its time in nanoseconds (u64).
     Ending = 11,
 }
 
@@ -81,10 +86,11 @@ impl FrameKind {
     }
 }
 
-/// The reason why bytes are not a frame.
+/// The reason why bytes are not a frame, or not one that the receiver can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// No frame begins with this byte.
+    /// No frame begins with this byte, the receiver does not expect that kind now, or no wait has
+    /// this reason.
     Kind(u8),
     /// A frame of this kind cannot have this length.
     Length(FrameKind, usize),
@@ -98,9 +104,11 @@ pub enum FrameError {
 impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Kind(byte) => write!(f, "no frame begins with {byte:#04x}"),
+            Self::Kind(byte) => write!(f, "unexpected frame kind or wait reason {byte:#04x}"),
             Self::Length(kind, len) => write!(f, "a {kind:?} frame cannot have {len} bytes"),
-            Self::Magic => f.write_str("the other side is not an emulator of this version"),
+            Self::Magic => {
+                f.write_str("the other side is another program or another version of squall")
+            }
             Self::Address => f.write_str("a frame has an invalid IP address"),
         }
     }
@@ -202,7 +210,8 @@ pub struct PacketFrame {
     pub control: bool,
     /// A switch cut off the payload.
     pub trimmed: bool,
-    /// Time at which the sender sent the packet (CLOCK_MONOTONIC).
+    /// Time at which the sender sent the packet, in nanoseconds of CLOCK_MONOTONIC. In virtual time:
+    /// the departure in a packet to the emulator, the arrival in a packet from it.
     pub sent: Time,
     /// Number of datagrams dropped because the receiver did not read, modulo 2^32.
     pub overflow: u32,

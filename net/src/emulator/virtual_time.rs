@@ -371,7 +371,7 @@ impl VirtualClock {
             }
             FrameKind::Refused => Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                format!("the emulator refused it: {}", String::from_utf8_lossy(body)),
+                format!("the emulator refused the endpoint: {}", String::from_utf8_lossy(body)),
             )),
             other => Err(invalid(format!("the answer to a hello is a frame of kind {other:?}"))),
         }
@@ -422,7 +422,8 @@ impl VirtualPort {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidInput,
                     format!(
-                        "the process is in the virtual time of emulator {}; it cannot be in another one's",
+                        "the process has attached to emulator {}; in virtual time all its endpoints must use \
+                         that one",
                         clock.spec.path.display()
                     ),
                 ));

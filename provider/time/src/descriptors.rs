@@ -59,7 +59,7 @@ fn wait_until_ready(
         return (ready, timeout);
     }
     let watched = watched(clock);
-    // Without descriptors and timeout, a signal alone ends the wait.
+    // Without a timeout only a foreign descriptor or a signal ends the wait; no clock is needed.
     if timeout.is_none() && watched != Watched::Owned {
         return (wait(None), None);
     }

@@ -47,7 +47,7 @@ unsafe extern "C-unwind" fn clock_nanosleep(
     time: *const timespec,
     left: *mut timespec,
 ) -> c_int {
-    // The real function refuses the other clocks.
+    // The real function handles the other clocks: it waits for CPU-time clocks, or refuses.
     let axis = match clock {
         libc::CLOCK_MONOTONIC | libc::CLOCK_BOOTTIME => Some(Axis::Monotonic),
         libc::CLOCK_REALTIME | libc::CLOCK_TAI => Some(Axis::Calendar),

@@ -127,8 +127,8 @@ impl VirtualClock {
         if time >= earliest { Axis::Calendar } else { Axis::Monotonic }
     }
 
-    /// Waits until the virtual time `until`; with `wakes`, at most until something arrives for the
-    /// process. Returns false if virtual time has ended.
+    /// Waits until the virtual time `until`. With `wakes` it may return earlier, for instance when
+    /// something has arrived for the process. Returns false if virtual time has ended.
     pub(crate) fn wait(self, until: u64, wakes: bool) -> bool {
         let waited = call_provider(|| (self.0.wait)(until, c_int::from(wakes))) == 0;
         if !waited {
