@@ -71,14 +71,18 @@ impl Process {
 pub(super) struct BrokenPromise {
     pub(super) process: u32,
     pub(super) sent: Time,
+    /// Time before which the process had promised to send nothing; [`Time::NEVER`] if it waited.
     pub(super) promised: Time,
 }
 
-/// The time up to which processes may go on that wait for nothing in the network.
+/// A limit that keeps virtual time from running ahead of real time. A process for which a packet has
+/// arrived may pass it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pace {
+    /// The latest time to which the other processes may advance.
     pub(super) latest: Time,
-    /// The time holds also for processes that compute, sleep, or have a timer.
+    /// Whether processes that compute, sleep or have a timer are limited, too, and not only those
+    /// that poll and find nothing.
     pub(super) for_all: bool,
 }
 
@@ -95,10 +99,11 @@ pub(super) struct Coordinator {
     /// The job has begun: all its processes are there.
     started: bool,
     pub(super) hand_overs: u64,
-    /// FNV-1a hash of time, source, destination and length of all deliveries before `hash_until`.
+    /// Hash of the time, source, destination host and length of each delivery before `hash_until`:
+    /// FNV-1a on words of 64 bits, with a shift that spreads their upper bits.
     hash: u64,
-    /// Time of the first process that ends, and its lookahead. What happens then need not be
-    /// repeatable.
+    /// The lookahead after the earliest time at which a program entered MPI_Finalize. How ranks leave
+    /// need not be repeatable.
     hash_until: Time,
     pub(super) deliveries: u64,
     /// A process was outside since the job began, so that the run is not repeatable.
@@ -106,13 +111,14 @@ pub(super) struct Coordinator {
 }
 
 impl Coordinator {
-    /// Creates a coordinator whose time begins at `origin`.
+    /// Creates a coordinator whose time begins at `origin`. The `lookahead` is 1 ns or more, or no
+    /// process could resume.
     pub(super) fn new(origin: Time, lookahead: Picos) -> Self {
         Self {
             origin,
-            // Whole nanoseconds, as the times of processes: a part of one would let the network pass the
-            // time of a limit.
-            lookahead: Picos::nanos((lookahead.0 / 1_000).max(1)),
+            // Round down to whole nanoseconds, the unit of limits. A limit is the time of a command
+            // minus the lookahead; with a fraction, their sum would lie after the command.
+            lookahead: Picos::nanos(lookahead.0 / 1_000),
             processes: Vec::new(),
             bound: origin,
             passed: origin,
@@ -314,10 +320,9 @@ impl Coordinator {
         limit.map_or(self.bound, |limit| limit.min(self.bound))
     }
 
-    /// Returns the processes that go on now, with their times, and lets them run. The `limit` is that of
-    /// [`Self::run`]. Processes that only poll do not pass the time of `pace`, nor do others for which
-    /// nothing arrived if the pace holds for all. Returns also the time of the first one that does not
-    /// go on for that reason.
+    /// Resumes each process whose wake time lies before the horizon, and returns these processes with
+    /// their times. The `limit` is that of [`Self::run`]. The `pace` holds back processes for which no
+    /// packet has arrived. Also returns the earliest wake time that the pace held back.
     pub(super) fn wake(
         &mut self,
         limit: Option<Time>,
@@ -352,7 +357,8 @@ impl Coordinator {
         (woken, held)
     }
 
-    /// Returns the hash of all deliveries, which two runs that are alike share.
+    /// Returns the hash of the deliveries before the end of the first program, which runs that are
+    /// alike share.
     pub(super) const fn hash(&self) -> u64 {
         self.hash
     }

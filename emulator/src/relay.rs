@@ -46,6 +46,10 @@ const MOST_CLIENTS: usize = 4096;
 const ACK: u32 = 64 + NOMINAL_OVERHEAD;
 /// Time from a failure until routing learns of it, before scaling, microseconds.
 const REROUTE_US: f64 = 100.0;
+/// Shortest time in which hosts may affect one another in virtual time, whose unit it is.
+const LEAST_LOOKAHEAD: Picos = Picos::nanos(1);
+/// Message about a job that waits for an endpoint that the emulator refused.
+pub(super) const JOB_IS_STUCK: &str = "the emulator ends the job: it refused an endpoint, and no packet has entered the network since";
 /// Packets that a queue holds at least, however short the round trip is.
 const LEAST_QUEUE: u64 = 8;
 
@@ -201,6 +205,13 @@ impl Relay {
         }
         let mut emulation =
             Emulation::new(topology, network, NOMINAL_OVERHEAD).map_err(RelayError::Parameter)?;
+        if config.virtual_time.is_some() && emulation.lookahead() < LEAST_LOOKAHEAD {
+            return Err(RelayError::Parameter(format!(
+                "virtual time cannot pass: the latency of a host's link and its switch is {}; give links \
+                 {LEAST_LOOKAHEAD} or more",
+                emulation.lookahead()
+            )));
+        }
         let virtual_time = config.virtual_time.as_ref().map(|rules| {
             emulation.use_cards();
             Box::new(VirtualProcesses::new(rules, started, emulation.lookahead(), config.seed))
@@ -250,9 +261,7 @@ impl Relay {
         while !self.stopped {
             self.apply_due_commands(clock(), say);
             if self.run_state.is_stuck(clock()) {
-                say(format_args!(
-                    "nothing was sent since an endpoint was refused: the job waits for that endpoint, so it is ended"
-                ));
+                say(format_args!("{JOB_IS_STUCK}"));
                 break;
             }
             let ready = self.wait(stop)?;
@@ -428,7 +437,7 @@ impl Relay {
                 Ok(None) => return true,
                 Ok(Some(frame)) => frame,
                 Err(error) => {
-                    say(format_args!("a connection is closed: {error}"));
+                    say(format_args!("the emulator closes a connection: {error}"));
                     return false;
                 }
             };
@@ -472,13 +481,15 @@ impl Relay {
                 }
                 (FrameKind::Command, Role::Unknown) => {
                     if let Err(why) = self.handle_command(client, say) {
-                        say(format_args!("a connection is closed: {why}"));
+                        say(format_args!("the emulator closes a connection: {why}"));
                         return false;
                     }
                 }
                 (_, Role::Leaving) => client.handled(len),
                 (kind, _) => {
-                    say(format_args!("a connection is closed: unexpected {kind:?} frame"));
+                    say(format_args!(
+                        "the emulator closes a connection: unexpected {kind:?} frame"
+                    ));
                     return false;
                 }
             }

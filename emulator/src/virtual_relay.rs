@@ -20,7 +20,7 @@ use super::client::{Client, Role};
 use super::clock::{clock, timespec};
 use super::coordinator::{Activity, BrokenPromise, Coordinator, Pace};
 use super::emulation::{Delivery, Route};
-use super::relay::Relay;
+use super::relay::{JOB_IS_STUCK, Relay};
 
 /// Time between the start of the emulator and the origin of virtual time, which is longer than jobs
 /// take to start: so the clock of a process that attaches does not go back.
@@ -37,12 +37,14 @@ const LONG_ENDING: Span = Span::millis(20);
 const DEADLOCK: Span = Span::secs(10);
 /// UDP port of the first endpoint of rank 0.
 const FIRST_PORT: u64 = 1024;
-/// Endpoints that a process may have.
+/// Endpoints that a process may open in its life. A closed one keeps its number and its port.
 const MOST_ENDPOINTS: usize = 8;
 /// Real time after which the job begins although a rank waits for something outside of the network.
 const START_PATIENCE: Span = Span::secs(1);
 /// CPU time of a process that may be the provider's own and not the application's.
 const UNCERTAIN_CPU: Span = Span::millis(5);
+/// Ranks that the message about a deadlock names.
+const MOST_LINES: usize = 32;
 /// Time that a process may take to read an answer for which it waits.
 const WRITE_TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
@@ -73,7 +75,7 @@ impl Default for VirtualTimeConfig {
 /// How a rank spent its virtual time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankTimes {
-    /// Rank, or the number of the process if no launcher gave it a rank.
+    /// Rank, or the process ID if no launcher reported a rank.
     pub rank: u32,
     /// Time for which the application computed.
     pub computed: Span,
@@ -98,7 +100,8 @@ pub struct VirtualTimeReport {
     pub deliveries: u64,
     /// Smallest time in which one host can affect another.
     pub lookahead: Picos,
-    /// Hash of the time, source, destination and length of all deliveries.
+    /// Hash of the time, source, destination host and length of each packet that arrived before the
+    /// first rank entered MPI_Finalize.
     pub hash: u64,
     /// The hash is not the same in each run, because a rank waited for something outside of the
     /// network.
@@ -112,10 +115,10 @@ struct ProcessInfo {
     slot: usize,
     pid: u32,
     rank: Option<u32>,
-    /// CPU time and activity of its threads when the relay last looked, if it has run since.
-    look: Option<Look>,
-    /// CPU time when it began to run.
-    cpu_at_resume: Option<Span>,
+    /// Result of the last check since the process resumed; `None` before the first one.
+    last_check: Option<Look>,
+    /// CPU time at the first check after the process resumed; `None` before that check.
+    first_cpu: Option<Span>,
     /// Virtual time at which it began to run.
     resumed: Time,
     /// The program is in MPI_Finalize.
@@ -150,8 +153,8 @@ pub(super) struct VirtualProcesses {
     quiet_since: (Option<u64>, Time),
     /// The real time since which no process runs and the job has not begun.
     settled_since: Option<Time>,
-    /// The time after which a process may go on that the pace holds back.
-    next_look: Span,
+    /// Real time until the pace lets the next process resume.
+    poll_timeout: Span,
 }
 
 impl VirtualProcesses {
@@ -183,7 +186,7 @@ impl VirtualProcesses {
             paced_since: None,
             quiet_since: (None, origin),
             settled_since: None,
-            next_look: LOOK_INTERVAL,
+            poll_timeout: LOOK_INTERVAL,
         }
     }
 
@@ -195,6 +198,45 @@ impl VirtualProcesses {
     fn name(&self, process: u32) -> String {
         let info = &self.processes[process as usize];
         info.rank.map_or_else(|| format!("process {}", info.pid), |rank| format!("rank {rank}"))
+    }
+
+    /// Returns a time as seconds since the origin of virtual time.
+    fn seconds(&self, at: Time) -> f64 {
+        at.since(self.rules.origin).0 as f64 / 1e9
+    }
+
+    /// Returns the reason why a job ends in which all ranks wait for each other, with a line for each
+    /// rank.
+    fn explain_deadlock(&self) -> String {
+        let mut text = format!(
+            "deadlock, because no rank computed and no packet entered the network for {DEADLOCK} of virtual \
+             time; look for a receive without a send among the ranks that wait:"
+        );
+        let processes = &self.coordinator.processes;
+        for (number, process) in (0..).zip(processes).take(MOST_LINES) {
+            let what = if process.activity == Activity::Ended { "has ended" } else { "waits" };
+            let seconds = self.seconds(process.now);
+            text += &format!("\n  {} {what}; its clock shows {seconds:.6} s", self.name(number));
+        }
+        if processes.len() > MOST_LINES {
+            text += &format!("\n  and {} more ranks", processes.len() - MOST_LINES);
+        }
+        text
+    }
+
+    /// Describes a packet that the network cannot carry any more, because the sender had promised to
+    /// send none that early.
+    fn explain_broken_promise(&self, broken: BrokenPromise) -> String {
+        let name = self.name(broken.process);
+        let sent = self.seconds(broken.sent);
+        let promise = match broken.promised {
+            Time::NEVER => "while it waited for the emulator".to_owned(),
+            at => format!("but had promised to send none before {:.9} s", self.seconds(at)),
+        };
+        format!(
+            "{name} sent a packet at {sent:.9} s of virtual time, {promise}: this is a defect of squall, please \
+             report it"
+        )
     }
 }
 
@@ -235,13 +277,11 @@ impl Relay {
         let mut events = Vec::with_capacity(64);
         while !self.stopped {
             if self.run_state.is_stuck(clock()) {
-                say(format_args!(
-                    "nothing was sent since an endpoint was refused: the job waits for that endpoint, so it is ended"
-                ));
+                say(format_args!("{JOB_IS_STUCK}"));
                 break;
             }
             events.clear();
-            let next = self.virtual_time.as_ref().map_or(LOOK_INTERVAL, |all| all.next_look);
+            let next = self.virtual_time.as_ref().map_or(LOOK_INTERVAL, |all| all.poll_timeout);
             let wait = timespec(next.min(LOOK_INTERVAL));
             match epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), Some(&wait)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -272,7 +312,7 @@ impl Relay {
             }
             self.look_if_due(say);
             if let Err(why) = self.go_on(say) {
-                say(format_args!("{why}; the job is ended"));
+                say(format_args!("the emulator ends the job: {why}"));
                 break;
             }
         }
@@ -289,7 +329,7 @@ impl Relay {
         let fine = match self.handle_process_frames(&mut client, slot, say) {
             Ok(()) => true,
             Err(why) => {
-                say(format_args!("a connection is closed: {why}"));
+                say(format_args!("the emulator closes a connection: {why}"));
                 false
             }
         };
@@ -340,13 +380,16 @@ impl Relay {
                         PacketFrame::decode(&frame).map_err(|error| error.to_string())?;
                     let index = usize::from(head.endpoint);
                     let from = endpoints.get(index).and_then(Option::as_ref);
-                    let from = from.ok_or("a packet of an endpoint that is not attached")?;
+                    let from = from.ok_or_else(|| {
+                        format!("packet from endpoint {index}, which is not attached")
+                    })?;
                     let (addr, host) = (from.addr, from.host);
                     let sent = self.send_from_process(*number, (addr, host), head, payload);
                     let missing = sent.map_err(|broken| {
                         // The network may be past the packet's time, so that no result counts any more.
                         self.stopped = true;
-                        self.explain(broken)
+                        let all = self.virtual_time.as_ref();
+                        all.map_or_else(String::new, |all| all.explain_broken_promise(broken))
                     })?;
                     let bytes = payload.len() as u64;
                     client.handled(len);
@@ -366,12 +409,12 @@ impl Relay {
                     client.handled(len);
                     if let Some(all) = &mut self.virtual_time {
                         all.coordinator.wait(number, wait);
-                        all.processes[number as usize].look = None;
+                        all.processes[number as usize].last_check = None;
                     }
                 }
                 (FrameKind::Ending, Role::Process { number, .. }) => {
                     let (number, body) = (*number, frame.body().first_chunk().copied());
-                    let at = body.map(u64::from_le_bytes).ok_or("an end without a time")?;
+                    let at = body.map(u64::from_le_bytes).ok_or("Ending frame without a time")?;
                     client.handled(len);
                     if let Some(all) = &mut self.virtual_time {
                         all.processes[number as usize].ending = true;
@@ -380,7 +423,8 @@ impl Relay {
                 }
                 (FrameKind::Close, Role::Process { .. }) => {
                     let number = frame.body().first_chunk().copied().map(u16::from_le_bytes);
-                    let number = usize::from(number.ok_or("a close without an endpoint")?);
+                    let number =
+                        usize::from(number.ok_or("Close frame without an endpoint number")?);
                     client.handled(len);
                     if let Role::Process { endpoints, .. } = &mut client.role
                         && let Some(closed) = endpoints.get_mut(number).and_then(Option::take)
@@ -445,8 +489,8 @@ impl Relay {
                 slot,
                 pid: hello.process,
                 rank: hello.member.rank,
-                look: None,
-                cpu_at_resume: None,
+                last_check: None,
+                first_cpu: None,
                 resumed: all.rules.origin,
                 ending: false,
             });
@@ -456,17 +500,6 @@ impl Relay {
         if let Role::Process { endpoints, .. } = &mut client.role {
             endpoints.push(Some(endpoint));
         }
-    }
-
-    fn explain(&self, broken: BrokenPromise) -> String {
-        let name = self.virtual_time.as_ref().map(|all| all.name(broken.process));
-        format!(
-            "{} sent a packet at {} ns of virtual time and had promised to send none before {} ns: this is a \
-             defect of squall, please report it",
-            name.unwrap_or_default(),
-            broken.sent.0,
-            broken.promised.0
-        )
     }
 
     /// Hands a packet of a process to its card. Returns the destination if no endpoint is attached
@@ -548,7 +581,7 @@ impl Relay {
             let pace = self.pace()?;
             let Some(all) = &mut self.virtual_time else { return Ok(()) };
             let (woken, held) = all.coordinator.wake(limit, pace);
-            all.next_look = match (held, pace) {
+            all.poll_timeout = match (held, pace) {
                 (Some(held), Some(pace)) => held.since(pace.latest),
                 _ => LOOK_INTERVAL,
             };
@@ -557,7 +590,7 @@ impl Relay {
             }
             for (number, resume) in woken {
                 let info = &mut all.processes[number as usize];
-                (info.cpu_at_resume, info.resumed) = (None, resume.now);
+                (info.first_cpu, info.resumed) = (None, resume.now);
                 let slot = info.slot;
                 if let Some(Some(client)) = self.clients.get_mut(slot) {
                     client.push(&resume.encode());
@@ -595,15 +628,15 @@ impl Relay {
         }
         all.coordinator.start(!ready);
         all.began = Some(clock());
-        say(format_args!("{there} ranks are there; virtual time begins"));
+        say(format_args!("{there} ranks have attached; virtual time begins"));
     }
 
-    /// Returns the time to which processes may go on that wait for nothing in the network, if it must not
-    /// pass faster than real time: while a process waits for something outside, or while nothing is in
-    /// flight and all poll and find nothing, perhaps because they wait for their launcher.
+    /// Returns a pace if virtual time must not pass faster than real time. That is so while a process
+    /// waits for something outside of the network, and while no packet is in flight and all processes
+    /// poll and find nothing, because they may be waiting for their launcher.
     ///
     /// # Errors
-    /// All have waited too long.
+    /// All processes have waited for [`DEADLOCK`].
     fn pace(&mut self) -> Result<Option<Pace>, String> {
         let empty = self.emulation.is_empty();
         let Some(all) = &mut self.virtual_time else { return Ok(None) };
@@ -621,31 +654,11 @@ impl Relay {
             return Ok(None);
         }
         if stuck && !outside && bound.since(all.quiet_since.1) >= DEADLOCK {
-            return Err(self.explain_deadlock());
+            return Err(all.explain_deadlock());
         }
         let (virtual_since, real_since) = *all.paced_since.get_or_insert((bound, clock()));
         let latest = virtual_since + clock().since(real_since);
         Ok(Some(Pace { latest, for_all: outside }))
-    }
-
-    /// Returns a table of the ranks of a job in which all wait for ever.
-    fn explain_deadlock(&self) -> String {
-        let mut text = format!(
-            "every rank has waited for {DEADLOCK} of virtual time, and no packet is in flight, so the \
-             application waits for a message that nobody sends:"
-        );
-        if let Some(all) = &self.virtual_time {
-            let names = (0..).zip(&all.coordinator.processes).take(32);
-            for (number, process) in names {
-                let since = process.now.since(all.coordinator.origin).0 as f64 / 1e9;
-                let what = match process.activity {
-                    Activity::Ended => "has ended",
-                    _ => "waits for a message",
-                };
-                text += &format!("\n  {} {what}, at {since:.6} s", all.name(number));
-            }
-        }
-        text
     }
 
     /// Looks, every 10 ms, at processes that run and say nothing: those that wait for something outside
@@ -666,9 +679,9 @@ impl Relay {
             let started = all.coordinator.is_started();
             let info = &mut all.processes[number as usize];
             let Some(look) = look_at(info.pid) else { continue };
-            let begun = *info.cpu_at_resume.get_or_insert(look.cpu);
-            let cpu = look.cpu.saturating_sub(begun);
-            let before = info.look.replace(look);
+            let first_cpu = *info.first_cpu.get_or_insert(look.cpu);
+            let cpu = look.cpu.saturating_sub(first_cpu);
+            let before = info.last_check.replace(look);
             if look.asleep && before == Some(look) {
                 all.coordinator.leave(number, Activity::Outside);
             } else if all.rules.cpu_scale > 0 {
@@ -733,9 +746,9 @@ fn port_of(rank: u32, endpoint: usize) -> Result<u16, String> {
     match u16::try_from(port) {
         Ok(port) if endpoint < MOST_ENDPOINTS => Ok(port),
         _ => Err(format!(
-            "endpoint {endpoint} of rank {rank}: in virtual time a rank has at most {MOST_ENDPOINTS} endpoints, and \
-             a job {} ranks",
-            (u64::from(u16::MAX) - FIRST_PORT) / MOST_ENDPOINTS as u64
+            "endpoint {endpoint} of rank {rank} has no UDP port: in virtual time a rank can open \
+             {MOST_ENDPOINTS} endpoints, closed ones included, and a job can have {} ranks",
+            (65_536 - FIRST_PORT) / MOST_ENDPOINTS as u64
         )),
     }
 }
@@ -762,3 +775,6 @@ fn write_all(client: &mut Client) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use squall_base::{Batch, Rate, Rng, Time, TrafficClass};
-use squall_emulator::{Command, Relay, RelayConfig, Status, Timeline, ask};
+use squall_emulator::{Command, Relay, RelayConfig, Status, Timeline, VirtualTimeConfig, ask};
 use squall_net::emulator::frame::JobRank;
 use squall_net::{
     Burst, EmulatorPort, EmulatorSpec, HostChoice, NetError, Port, PortConfig, RxMeta,
@@ -334,12 +334,16 @@ fn what_cannot_be_is_refused_with_the_reason() {
     let error = Relay::open(config(emulator.path.clone())).err().unwrap().to_string();
     assert!(error.contains("running there already"), "{error}");
     let backwards = NetworkOptions { ecn: Some(Marks::between(0.9, 0.1)), ..Default::default() };
+    // Scaling multiplies latencies by 100: 900 ps in all.
+    let at_once = Topology::star(2, Rate::gbps(100), Picos(4), Picos(5));
+    let rules = Some(VirtualTimeConfig::default());
     for (bad, says) in [
         (RelayConfig { rate_scale: 0.0, ..config(path()) }, "rate scale 0"),
         (RelayConfig { mtu: 100, ..config(path()) }, "576..=65000"),
         (RelayConfig { network: backwards, ..config(path()) }, "low <= high"),
         (RelayConfig { topology: Topology::default(), ..config(path()) }, "at least 2"),
         (RelayConfig { latency_scale: 1e6, ..config(path()) }, "at most"),
+        (RelayConfig { topology: at_once, virtual_time: rules, ..config(path()) }, "virtual time"),
     ] {
         let error = Relay::open(bad).err().unwrap().to_string();
         assert!(error.contains(says), "{error}");

@@ -229,7 +229,7 @@ MISBEHAVIOUR = {
     "no-finalize": r"rank 1 .*(ended|left)",
     "killed": r"signal 9|rank 1 .*(ended|left)",
     "fork": r"No such device|the child ended with status",
-    "deadlock": r"the application waits for a message that nobody sends",
+    "deadlock": r"ends the job: deadlock(?s:.*)rank 0 waits; its clock shows",
 }
 
 

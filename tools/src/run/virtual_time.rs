@@ -21,16 +21,17 @@ const PRELOAD: &str = "LD_PRELOAD";
 pub(super) const TRAP_COUNTER: &str = "SQUALL_TIME_TSC";
 /// Lookahead below which a run is slow.
 const SHORT_LOOKAHEAD: Span = Span::nanos(100);
-/// Ranks of which the report has a line each; of more it has the extremes.
+/// Ranks that have a line each in the report. It has one line for all others, with the range of
+/// their computed times.
 const MOST_LINES: usize = 16;
 
-/// Virtual time that the computation of a rank takes.
+/// Virtual time that computation takes.
 #[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Compute {
-    /// The CPU time of the rank's threads.
+    /// The CPU time of a thread between two of its calls of the provider.
     #[default]
     Cpu,
-    /// No time, so that a run can be repeated exactly.
+    /// None, so that a run of single-threaded ranks can be repeated exactly.
     None,
 }
 
@@ -38,8 +39,8 @@ pub(crate) enum Compute {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Virtual time")]
 pub(crate) struct VirtualTimeArgs {
-    /// Let the job run in virtual time: on a network of full speed, whose clock waits for the ranks, and they for it. The
-    /// ranks' own clocks show that time.
+    /// Run the job in virtual time, on a simulated network at full speed. Network and ranks wait for each other, and the
+    /// ranks' own clocks show virtual time.
     #[arg(long = "virtual", requires = "on")]
     pub enabled: bool,
     /// Virtual time that ranks take to compute.
@@ -52,10 +53,10 @@ pub(crate) struct VirtualTimeArgs {
     /// send=100,receive=100,poll=50,clock=20,byte=0, a network card that places payload by itself.
     #[arg(long, value_name = "LIST", requires = "enabled")]
     pub overhead: Option<String>,
-    /// Longest time, us, by which the clock of a rank jumps that polls and finds nothing.
+    /// Longest jump of the clock of a rank that polls and finds nothing, in us.
     #[arg(long, value_name = "US", default_value_t = 1000, requires = "enabled")]
     pub max_idle_step: u64,
-    /// Ranks that must be there before time begins. Default: as many as the launcher says.
+    /// Number of ranks that must attach before time begins. Default: the number that the launcher reports.
     #[arg(long, value_name = "N", requires = "enabled")]
     pub ranks: Option<u32>,
 }
@@ -117,8 +118,8 @@ fn parse_overhead(list: &str) -> Result<HostOverhead, String> {
     for part in list.split(',') {
         let bad = || {
             format!(
-                "--overhead {list}: '{part}' is no part of it; expected send=NS, receive=NS, poll=NS, clock=NS or byte=PS, \
-                 separated by commas, each at most 1000000"
+                "--overhead {list}: '{part}' is invalid; give send=NS, receive=NS, poll=NS, clock=NS or byte=PS, \
+                 separated by commas, each 0 to 1000000"
             )
         };
         let (name, value) = part.split_once('=').ok_or_else(bad)?;
@@ -172,7 +173,7 @@ pub(super) fn describe(report: &VirtualTimeReport) -> String {
     }
     let repeatable = match report.was_outside {
         true => "not repeatable: a rank waited for something outside of the network",
-        false => "the same in each run with --compute none",
+        false => "the same in each run with --compute none, one thread a rank and no encryption",
     };
     let _ = write!(
         text,
@@ -221,7 +222,7 @@ mod tests {
         assert_eq!(overhead, expected);
         for bad in ["", "send", "send=x", "send=-1", "recv=3", "send=1000001"] {
             let refused = parse_overhead(bad).expect_err(bad);
-            assert!(refused.contains("receive=NS"), "{refused}");
+            assert!(refused.contains("is invalid; give send=NS, receive=NS"), "{refused}");
         }
     }
 

@@ -1,0 +1,76 @@
+//! Tests of messages about processes in virtual time.
+
+use squall_base::{Span, Time};
+use squall_netsim::Picos;
+
+use super::super::coordinator::{Activity, BrokenPromise};
+use super::{MOST_LINES, ProcessInfo, VirtualProcesses, VirtualTimeConfig, port_of};
+
+const ORIGIN: Time = Time(5_000_000_000);
+
+/// Returns processes whose ranks are their numbers.
+fn processes(count: u32) -> VirtualProcesses {
+    let config = VirtualTimeConfig::default();
+    let mut all = VirtualProcesses::new(&config, ORIGIN, Picos::nanos(600), 1);
+    for number in 0..count {
+        assert_eq!(all.coordinator.add(), number);
+        all.processes.push(ProcessInfo {
+            slot: number as usize,
+            pid: 1_000 + number,
+            rank: Some(number),
+            last_check: None,
+            first_cpu: None,
+            resumed: ORIGIN,
+            ending: false,
+        });
+    }
+    all
+}
+
+#[test]
+fn a_deadlock_is_explained_with_the_state_of_each_rank() {
+    let mut all = processes(2);
+    all.coordinator.processes[0].now = ORIGIN + Span(10_000_123_000);
+    all.coordinator.leave(1, Activity::Ended);
+    let expected = "deadlock, because no rank computed and no packet entered the network for 10.0s of virtual time; look for a \
+                    receive without a send among the ranks that wait:\n  rank 0 waits; its clock shows 10.000123 s\n  \
+                    rank 1 has ended; its clock shows 0.000000 s";
+    assert_eq!(all.explain_deadlock(), expected);
+    let most = MOST_LINES as u32;
+    assert!(!processes(most).explain_deadlock().contains("more ranks"));
+    let text = processes(most + 3).explain_deadlock();
+    assert!(
+        text.ends_with("rank 31 waits; its clock shows 0.000000 s\n  and 3 more ranks"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_broken_promise_is_explained_in_seconds_since_the_origin() {
+    let all = processes(3);
+    let sent = ORIGIN + Span(1_000_000_001);
+    let explain =
+        |promised| all.explain_broken_promise(BrokenPromise { process: 2, sent, promised });
+    let text = explain(ORIGIN + Span(1_500_000_000));
+    assert!(
+        text.starts_with(
+            "rank 2 sent a packet at 1.000000001 s of virtual time, but had promised to send none \
+             before 1.500000000 s: "
+        ),
+        "{text}"
+    );
+    let text = explain(Time::NEVER);
+    assert!(text.contains("of virtual time, while it waited for the emulator: "), "{text}");
+    assert!(text.ends_with("this is a defect of squall, please report it"), "{text}");
+}
+
+#[test]
+fn ports_suffice_for_the_ranks_that_the_message_names() {
+    assert_eq!(port_of(0, 0), Ok(1_024));
+    assert_eq!(port_of(8_063, 7), Ok(u16::MAX));
+    for (rank, endpoint) in [(8_064, 0), (0, 8)] {
+        let error = port_of(rank, endpoint).expect_err("there is no such port");
+        assert!(error.contains("can open 8 endpoints"), "{error}");
+        assert!(error.ends_with("a job can have 8064 ranks"), "{error}");
+    }
+}
