@@ -3,10 +3,11 @@
 //! An emulator whose clock is virtual (`squall run --virtual`) has the clock of each process in
 //! [`squall_net::emulator::virtual_time`]. Here the provider's calls use it:
 //!
-//! - What the application's thread computed since its last call passes before the call begins
-//!   ([`enter`]). Meanwhile the transport does, at their times, what the progress threads and timers of a
-//!   real host would have done: those threads are off.
-//! - Calls take constant times ([`charge_send`] and its kin). What they really take does not count.
+//! - When a call begins, the clock first advances by the CPU time that the thread has used since
+//!   its last call ([`enter`]). The transport handles the packets and timers of that time at their
+//!   virtual times, in place of the progress threads of a real host, which do not run.
+//! - Calls take constant virtual times ([`charge_send`] and the other `charge` functions). Their
+//!   real duration does not count.
 //! - A thread that polls and finds nothing waits for the next packet or timer ([`on_empty_poll`]).
 //!
 //! The preloaded time library answers the application's own time functions from the same clock.
@@ -28,30 +29,31 @@ use crate::param::params;
 
 /// Empty polls in a row after which a thread waits for a packet or timer.
 const IDLE_AFTER: u32 = 2;
-/// A thread that computes for less between two empty polls does nothing but poll.
+/// Virtual time of computation between two empty polls below which a thread does nothing but poll.
 const POLLING: Span = Span::micros(2);
 
-/// Turns in a row in which endpoints are served, while something happens in each.
+/// Most rounds of [`serve_endpoints`]. A round follows if the one before made progress.
 const MOST_TURNS: u32 = 64;
 
-/// Empty polls since something happened.
+/// Number of empty polls in a row, between which the application did nothing else.
 static EMPTY_POLLS: AtomicU32 = AtomicU32::new(0);
-/// Times that operations have ended.
+/// Number of times that operations completed, for which the application may be waiting.
 static COMPLETIONS: AtomicU64 = AtomicU64::new(0);
-/// Nanoseconds by which the application's clock was ahead when the job began.
+/// Nanoseconds that clock readings before the start of the job added to the time that the
+/// application sees. The clock of the process stands still then.
 static SHOWN: AtomicU64 = AtomicU64::new(0);
-/// Virtual nanoseconds that were computed since the last empty poll.
+/// Virtual nanoseconds for which the application has computed since the last empty poll.
 static COMPUTED: AtomicU64 = AtomicU64::new(0);
 
-/// Real time for which a thread rests before it looks at the clock again.
+/// Real time for which a helper thread sleeps between two readings of the clock.
 const NAP: Duration = Duration::from_millis(1);
-/// Naps in which the clock stands still before a thread advances it by itself.
+/// Short sleeps without an advance of the clock after which a helper thread advances it.
 const MOST_NAPS: u32 = 50;
 
 thread_local! {
-    /// The thread has called a function of libfabric, so that the clock of the process is its own, too.
+    /// The thread has called libfabric, so it may advance the clock of the process.
     static DRIVES: Cell<bool> = const { Cell::new(false) };
-    /// Calls of the application in which the thread is now, one inside another.
+    /// Nesting depth of calls of the provider in this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     /// CPU time of the thread when its last call ended; zero before that.
     static LEFT_AT: Cell<u64> = const { Cell::new(0) };
@@ -62,7 +64,7 @@ pub(crate) fn is_wanted() -> bool {
     params().emulator.parse().is_ok_and(|spec: EmulatorSpec| spec.virtual_time)
 }
 
-/// A call of the application in virtual time, until it ends.
+/// A call of the provider in virtual time. Dropping it ends the call.
 pub(crate) struct Call(&'static VirtualClock);
 
 impl Drop for Call {
@@ -78,7 +80,7 @@ impl Drop for Call {
     }
 }
 
-/// Begins a call of the application, unless time is real.
+/// Begins a call of the provider; returns `None` in real time.
 #[inline]
 pub(crate) fn enter() -> Option<Call> {
     virtual_time::clock().map(|clock| {
@@ -113,28 +115,30 @@ fn cpu_time() -> u64 {
     seconds * 1_000_000_000 + u64::try_from(ts.tv_nsec).unwrap_or(0)
 }
 
-/// Returns the first time after `after` at which an endpoint acts by itself.
+/// Returns the earliest time after `after` at which an endpoint has to act: the time of a timer, or
+/// of an arrival that the emulator has announced.
 fn first_timer(after: Time) -> Time {
     let timers = open_endpoints::all().into_iter().filter_map(|ep| ep.next_timeout());
     timers.filter(|at| *at > after).min().unwrap_or(Time::NEVER)
 }
 
-/// Returns the next time at which an endpoint acts by itself. Before that, endpoints do what is due already. Returns
-/// `None` if a packet has arrived meanwhile.
+/// Serves the endpoints if a timer is due, and returns the time of the next timer. Returns `None`
+/// if a packet had arrived as well.
 fn next_timer(clock: &VirtualClock) -> Option<Time> {
     let timer = first_timer(Time::ZERO);
     if timer > clock.now() {
         return Some(timer);
     }
-    // Whether the emulator has announced a packet already must not matter.
+    // Ask for arrivals up to now: whether the emulator has announced them depends on real time, and
+    // the result must not.
     clock.sync();
     let arrived = clock.has_arrival();
     serve_endpoints();
     (!arrived).then(|| first_timer(clock.now()))
 }
 
-/// Lets every endpoint receive, answer and act on its timers. The caller holds no lock of an endpoint.
-/// Returns whether anything happened.
+/// Makes every endpoint receive packets, answer them and handle its timers. The caller holds no
+/// lock of an endpoint. Returns whether an endpoint made progress.
 fn serve_endpoints() -> bool {
     let endpoints = open_endpoints::all();
     let mut busy = false;
@@ -162,13 +166,15 @@ fn pass(clock: &VirtualClock, until: Time) {
     }
 }
 
-/// Waits for the next packet, but not beyond `until`; the transport acts on its timers meanwhile.
-/// Returns whether anything happened. The caller holds no lock of an endpoint.
+/// Waits for the next packet, but not beyond `until` or the longest idle step. The transport
+/// handles its timers meanwhile. Returns whether an endpoint made progress. The caller holds no
+/// lock of an endpoint.
 fn wait(clock: &VirtualClock, until: Time) -> bool {
     let longest = clock.now() + clock.rules().longest_idle;
     let until = until.min(longest);
     let done = COMPLETIONS.load(Ordering::Relaxed);
-    // Otherwise the time of the return would depend on whether the emulator has announced it already.
+    // Serve a packet that has already arrived at once, or the time of the return would depend on
+    // when the emulator announced it.
     if clock.has_arrival() {
         return serve_endpoints();
     }
@@ -185,7 +191,7 @@ fn wait(clock: &VirtualClock, until: Time) -> bool {
     }
 }
 
-/// Notes that operations have ended, which the application may wait for.
+/// Notes that operations completed, for which the application may be waiting.
 #[inline]
 pub(crate) fn note_completion() {
     if virtual_time::now().is_some() {
@@ -198,8 +204,8 @@ pub(crate) fn wait_until(until: Time) -> bool {
     virtual_time::clock().map(|clock| wait(clock, until)).is_some()
 }
 
-/// Waits as [`wait`] does in virtual time, for a loop that drives an endpoint; otherwise gives way to
-/// other threads.
+/// Waits as [`wait`] does in virtual time, for a loop that drives an endpoint. In real time, yields
+/// the processor to other threads.
 pub(crate) fn wait_or_yield() {
     if !wait_until(Time::NEVER) {
         std::thread::yield_now();
@@ -269,7 +275,7 @@ extern "C" fn now_for_library() -> u64 {
     let Some(clock) = virtual_time::clock() else { return 0 };
     let step = u64::from(clock.rules().overhead.clock);
     if !clock.has_begun() {
-        // The application's loops end although the clock stands still.
+        // A loop of the application that waits for a time must end although the clock stands still.
         return clock.now().0 + SHOWN.fetch_add(step, Ordering::Relaxed);
     }
     // A thread inside a call reads the clock for the provider, for instance to log.
@@ -286,7 +292,7 @@ extern "C" fn wait_for_library(until: u64, wakes: c_int) -> c_int {
         return 0;
     }
     let status = crate::boundary::value(-1, || {
-        // The call has begun: what was computed has passed.
+        // `boundary::value` has advanced the clock by the time that the thread computed.
         if wakes == 0 {
             pass(clock, Time(until));
         } else {
@@ -308,10 +314,10 @@ extern "C" fn owns_for_library(fd: c_int) -> c_int {
     c_int::from(crate::wait::owns(fd))
 }
 
-/// Lets a thread rest that never calls the provider: it waits until the clock of the process has come to
-/// `until`, or returns early if it `wakes`. Otherwise a watchdog or a helper thread would age the process while
-/// its other threads compute. Returns false if the clock stands still, perhaps because they wait for this
-/// thread.
+/// Sleeps in a helper thread, which never calls libfabric, until another thread has advanced the
+/// clock to `until`. With `wakes`, returns true after one short sleep. A helper thread does not
+/// advance the clock itself, because time would pass while the other threads compute. Returns false
+/// if the clock stands still, because the other threads may be waiting for this one.
 fn rest(clock: &VirtualClock, until: Time, wakes: bool) -> bool {
     let (mut before, mut naps) = (clock.now(), 0);
     while before < until {
@@ -329,8 +335,8 @@ fn rest(clock: &VirtualClock, until: Time, wakes: bool) -> bool {
     true
 }
 
-/// Begins virtual time in this process, after its first endpoint was attached: the preloaded time
-/// library answers from its clock from now on.
+/// Begins virtual time in this process, after its first endpoint has attached: from now on the
+/// preloaded time library answers from the clock of the process.
 pub(crate) fn begin_process() {
     static BEGUN: Once = Once::new();
     let Some(clock) = virtual_time::clock() else { return };
@@ -343,7 +349,7 @@ pub(crate) fn begin_process() {
             calendar: i64::try_from(clock.rules().calendar).unwrap_or(0),
             ending: end_for_library,
         }));
-        // SAFETY: dlsym(3) reads the name, a literal with its end.
+        // SAFETY: dlsym(3) reads the name, a NUL-terminated literal.
         let symbol =
             unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"squall_time_register".as_ptr()) };
         if symbol.is_null() {
@@ -354,8 +360,8 @@ pub(crate) fn begin_process() {
             );
             return;
         }
-        // SAFETY: a function of this name is the time library's, of this type, which takes a table that is never
-        // freed: this one is leaked.
+        // SAFETY: only the time library defines this symbol, as a function of this type. It keeps
+        // the table, which is leaked and therefore never freed.
         let status = unsafe {
             let register: unsafe extern "C" fn(*const ClockTable) -> c_int =
                 core::mem::transmute(symbol);

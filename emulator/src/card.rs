@@ -57,8 +57,9 @@ impl Ord for Pending {
 
 #[derive(Default)]
 struct Card {
+    /// Time at which the wire is free.
     free_at: Picos,
-    /// Packets whose times may lie behind the wire's.
+    /// Packets whose times may be later than the next departure.
     pending: BinaryHeap<Reverse<Pending>>,
     control: VecDeque<CardPacket>,
     data: VecDeque<CardPacket>,

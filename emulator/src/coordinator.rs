@@ -1,10 +1,16 @@
-//! Synchronisation of processes in virtual time.
+//! Synchronisation of processes in virtual time: a conservative parallel simulation.
 //!
-//! Each process has a bound: it sends nothing earlier. The network may go on to the smallest bound of
-//! all processes plus the [lookahead](Emulation::lookahead), because nothing that is sent later can
-//! have an effect before. A process that waits goes on when the network has passed the time for which
-//! it waits, or a packet arrives for it. So processes run at the same time, and still nothing depends
-//! on which of them the machine runs first.
+//! Each process has a *bound*, a time before which it sends nothing. A packet that leaves a host
+//! affects no other host until the [lookahead](Emulation::lookahead) has passed. So the network may
+//! process all events before the *horizon*: the smallest bound of all processes plus the lookahead.
+//!
+//! A process that waits resumes when the horizon is later than its wake time: the time until which
+//! it waits, or the arrival of a packet for it. Processes run at the same time, and the result does
+//! not depend on which of them the machine runs first.
+//!
+//! A process is *outside* while it waits for something that the network does not know, such as its
+//! launcher. It then has no bound. A *limit* stops the network where a command is to change it, or
+//! where a recorder takes a sample.
 
 use squall_base::{Span, Time};
 use squall_net::emulator::frame::{Resume, Wait, WaitReason};
@@ -15,7 +21,7 @@ use super::emulation::{Delivery, Emulation};
 /// Activity of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activity {
-    /// The process runs: it sends nothing before this time.
+    /// The process runs and sends nothing before this time, its bound.
     Running(Time),
     /// The process waits.
     Waiting(Wait),
@@ -36,17 +42,19 @@ impl Activity {
 #[derive(Clone, Debug)]
 pub(super) struct Process {
     pub(super) activity: Activity,
-    /// The earliest arrival since the process last went on, of which it knows nothing yet.
+    /// The earliest arrival of which the process will learn when it resumes.
     arrival: Option<Time>,
-    /// Times for which it has computed, and that its calls have taken.
+    /// Virtual time for which the application has computed.
     pub(super) computed: Span,
+    /// Virtual time that the calls of the application have taken.
     pub(super) overhead: Span,
-    /// The last time that it reported.
+    /// Time of the process when it last waited or resumed.
     pub(super) now: Time,
 }
 
 impl Process {
-    /// Returns the time at which the process goes on if nothing else arrives, while it waits.
+    /// Returns the time at which the process resumes if nothing else arrives; `None` if it does not
+    /// wait.
     fn wake_time(&self) -> Option<Time> {
         match self.activity {
             Activity::Waiting(wait) => {
@@ -75,8 +83,8 @@ pub(super) struct BrokenPromise {
     pub(super) promised: Time,
 }
 
-/// A limit that keeps virtual time from running ahead of real time. A process for which a packet has
-/// arrived may pass it.
+/// A limit that keeps virtual time from running ahead of real time. A process for which a packet
+/// has arrived may pass it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pace {
     /// The latest time to which the other processes may advance.
@@ -96,15 +104,17 @@ pub(super) struct Coordinator {
     bound: Time,
     /// The time that the network has reached.
     passed: Time,
-    /// The job has begun: all its processes are there.
+    /// The job has begun: all its ranks have attached.
     started: bool,
+    /// Number of times that a process resumed.
     pub(super) hand_overs: u64,
     /// Hash of the time, source, destination host and length of each delivery before `hash_until`:
     /// FNV-1a on words of 64 bits, with a shift that spreads their upper bits.
     hash: u64,
-    /// The lookahead after the earliest time at which a program entered MPI_Finalize. How ranks leave
-    /// need not be repeatable.
+    /// The lookahead after the earliest time at which a program entered MPI_Finalize. How ranks
+    /// leave need not be repeatable.
     hash_until: Time,
+    /// Number of packets that arrived at a host.
     pub(super) deliveries: u64,
     /// A process was outside since the job began, so that the run is not repeatable.
     pub(super) was_outside: bool,
@@ -149,15 +159,15 @@ impl Coordinator {
         self.bound = self.processes.iter().map(Process::bound).min().unwrap_or(Time::NEVER);
     }
 
-    /// Converts a time of a process to model time.
+    /// Converts a time of a process to a time of the network model, which begins at 0.
     fn model(&self, at: Time) -> Picos {
         Picos::from_span(at.since(self.origin))
     }
 
-    /// Returns the earliest time at which a process that comes back from outside may send.
+    /// Returns the earliest time at which a process that returns from outside may send.
     fn floor(&self) -> Time {
         if self.bound == Time::NEVER {
-            // The network went on while no process held it back.
+            // Without a bound the network may have advanced past the clocks of all processes.
             self.last_time().max(self.passed)
         } else {
             self.bound
@@ -169,12 +179,12 @@ impl Coordinator {
         self.processes.iter().map(|process| process.now).max().unwrap_or(self.origin)
     }
 
-    /// Returns the smallest bound of all processes; [`Time::NEVER`] if none counts.
+    /// Returns the smallest bound of all processes; [`Time::NEVER`] if none has one.
     pub(super) const fn bound(&self) -> Time {
         self.bound
     }
 
-    /// Returns the time at which a packet of `process` enters its card, which was sent at `at`.
+    /// Returns the model time at which a packet that `process` sent at `at` enters its host's card.
     ///
     /// # Errors
     /// The process had promised to send nothing that early.
@@ -194,14 +204,15 @@ impl Coordinator {
         Ok(self.model(at))
     }
 
-    /// Notes that a process waits.
+    /// Notes that a process waits, and adds the times that it has spent since its last wait.
     pub(super) fn wait(&mut self, process: u32, mut wait: Wait) {
         let floor = self.floor();
         let state = &mut self.processes[process as usize];
         let earliest = match state.activity {
             Activity::Outside => floor,
-            // While the process computed, its bound rose, and the network went on. Its transport now acts
-            // on timers and arrivals of that time, and must not send anything before the bound.
+            // While the process computed, `raise` moved its bound up and the network advanced past
+            // the process's clock. Its transport may now handle older timers and arrivals, but must
+            // not send before the bound.
             Activity::Running(promised) => promised,
             Activity::Waiting(_) | Activity::Ended => wait.now,
         };
@@ -222,12 +233,12 @@ impl Coordinator {
         self.update();
     }
 
-    /// Notes that the program of a process ends, whose time is `at`.
+    /// Notes that the program of a process enters MPI_Finalize at its time `at`.
     pub(super) fn note_end(&mut self, at: Time) {
         self.hash_until = self.hash_until.min(at + Span(self.lookahead.0 / 1_000));
     }
 
-    /// Raises the time before which a running process sends nothing.
+    /// Raises the bound of a process that runs to `at`, because it has computed until then.
     pub(super) fn raise(&mut self, process: u32, at: Time) {
         let state = &mut self.processes[process as usize];
         if let Activity::Running(bound) = state.activity {
@@ -236,8 +247,8 @@ impl Coordinator {
         }
     }
 
-    /// Begins the job: from now on time passes. With `outside`, a process waits for something outside of
-    /// the network.
+    /// Begins the job: from now on time passes. With `outside`, a process waits for something
+    /// outside of the network, so that the run is not repeatable.
     pub(super) fn start(&mut self, outside: bool) {
         self.started = true;
         self.was_outside |= outside;
@@ -248,7 +259,8 @@ impl Coordinator {
         self.started
     }
 
-    /// Returns whether every process polls and finds nothing, or waits for something outside, or has ended.
+    /// Returns whether every process polls and finds nothing, waits for something outside, or has
+    /// ended.
     pub(super) fn is_idle(&self) -> bool {
         self.processes.iter().all(|process| match process.activity {
             Activity::Waiting(wait) => matches!(wait.reason, WaitReason::Idle | WaitReason::Timer),
@@ -257,9 +269,9 @@ impl Coordinator {
         })
     }
 
-    /// Lets the network go on as far as it may: with a `limit`, as if no process sent anything before
-    /// it. `deliver` gets each packet that arrives, with the
-    /// nanosecond of its arrival, and returns the process that receives it.
+    /// Advances the network to the horizon. With a `limit`, stops at the limit plus the lookahead
+    /// if that is earlier. Calls `deliver` with each packet that arrives and the nanosecond of its
+    /// arrival, rounded up; `deliver` returns the process that receives the packet.
     pub(super) fn run(
         &mut self,
         emulation: &mut Emulation,
@@ -285,7 +297,8 @@ impl Coordinator {
                     u64::from(delivery.from) << 32 | u64::from(delivery.host),
                     u64::from(source) << 32 | delivery.payload.len() as u64,
                 ];
-                // The network cannot be past this time when it is set.
+                // A process holds the network back until its report of MPI_Finalize arrives, so the
+                // network has not passed this time when it is set.
                 let hashed = at < self.hash_until;
                 for fact in facts.into_iter().filter(|_| hashed) {
                     self.hash = (self.hash ^ fact).wrapping_mul(0x0100_0000_01b3);
@@ -304,9 +317,10 @@ impl Coordinator {
         }
     }
 
-    /// Returns whether nothing can happen in the network any more before the time of a limit, so that it
-    /// may change then: see [`Self::run`]. After the job the network goes on until it is empty, or what is
-    /// delivered would depend on the moment at which the emulator learns of the end.
+    /// Returns whether [`Self::run`] has processed everything before `limit` plus the lookahead, so
+    /// that the next command may change the network. After all processes have ended, returns true
+    /// until the network is empty, so that deliveries do not depend on when the emulator learns of
+    /// the end.
     pub(super) fn has_passed(&self, limit: Time, emulation: &Emulation) -> bool {
         if self.bound < Time::NEVER {
             return self.bound > limit;
@@ -315,14 +329,15 @@ impl Coordinator {
         ended && !emulation.is_empty()
     }
 
-    /// Returns the time up to which the network may go on, without the lookahead.
+    /// Returns the smallest bound of all processes, or `limit` if that is earlier: the horizon
+    /// without the lookahead.
     fn limited(&self, limit: Option<Time>) -> Time {
         limit.map_or(self.bound, |limit| limit.min(self.bound))
     }
 
-    /// Resumes each process whose wake time lies before the horizon, and returns these processes with
-    /// their times. The `limit` is that of [`Self::run`]. The `pace` holds back processes for which no
-    /// packet has arrived. Also returns the earliest wake time that the pace held back.
+    /// Resumes each process whose wake time lies before the horizon, and returns these processes
+    /// with their times. The `limit` is that of [`Self::run`]. The `pace` holds back processes for
+    /// which no packet has arrived. Also returns the earliest wake time that the pace held back.
     pub(super) fn wake(
         &mut self,
         limit: Option<Time>,
@@ -363,7 +378,7 @@ impl Coordinator {
         self.hash
     }
 
-    /// Returns the smallest time in which one process can affect another.
+    /// Returns the smallest time in which a host can affect another one, in whole nanoseconds.
     pub(super) const fn lookahead(&self) -> Picos {
         self.lookahead
     }

@@ -1,5 +1,5 @@
-//! The relay in virtual time: it serves processes that wait for the network, and the network that
-//! waits for processes.
+//! The relay in virtual time: it reads the packets and waits of processes, advances the network,
+//! and resumes the processes that may go on.
 
 use std::fmt;
 use std::fs;
@@ -22,42 +22,45 @@ use super::coordinator::{Activity, BrokenPromise, Coordinator, Pace};
 use super::emulation::{Delivery, Route};
 use super::relay::{JOB_IS_STUCK, Relay};
 
-/// Time between the start of the emulator and the origin of virtual time, which is longer than jobs
-/// take to start: so the clock of a process that attaches does not go back.
+/// Time from the start of the emulator to the origin of virtual time. Jobs attach within it, so the
+/// virtual clock of a process begins later than the real clock that the process has seen.
 pub(super) const BEFORE_ORIGIN: Span = Span::secs(10);
-/// The interval in real time at which the relay looks at processes that run and say nothing.
+/// Interval in real time at which the relay checks the processes that run.
 const LOOK_INTERVAL: Span = Span::millis(10);
-/// Real CPU time after which a process that computes without a call holds the others back no more, if
-/// computation takes no virtual time.
+/// CPU time without a call after which the others no longer wait for a process, if computation
+/// takes no virtual time. The process may be polling memory that another rank has to write.
 const LONG_COMPUTATION: Span = Span::secs(2);
-/// A process in MPI_Finalize, which may wait in shared memory for others of its host, holds the others back
-/// no more after this CPU time.
+/// CPU time like [`LONG_COMPUTATION`], for a process in MPI_Finalize, which may be polling memory
+/// that it shares with other ranks.
 const LONG_ENDING: Span = Span::millis(20);
-/// Virtual time for which all processes wait and no packet is in flight before the job is given up.
+/// Virtual time after which the emulator ends a job in which all processes poll and find nothing
+/// and no packet is in flight.
 const DEADLOCK: Span = Span::secs(10);
 /// UDP port of the first endpoint of rank 0.
 const FIRST_PORT: u64 = 1024;
 /// Endpoints that a process may open in its life. A closed one keeps its number and its port.
 const MOST_ENDPOINTS: usize = 8;
-/// Real time after which the job begins although a rank waits for something outside of the network.
+/// Real time after which the job begins although a rank waits for something outside of the network,
+/// perhaps for a rank that waits for the network.
 const START_PATIENCE: Span = Span::secs(1);
-/// CPU time of a process that may be the provider's own and not the application's.
+/// CPU time since a process resumed that counts as the provider's and not as computation.
 const UNCERTAIN_CPU: Span = Span::millis(5);
 /// Ranks that the message about a deadlock names.
 const MOST_LINES: usize = 32;
-/// Time that a process may take to read an answer for which it waits.
+/// Real time that a process may take to read an answer for which it waits.
 const WRITE_TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
 
 /// The rules of virtual time, as the user chooses them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VirtualTimeConfig {
-    /// Number of ranks that must attach before time passes; `None`: as many as launchers report.
+    /// Number of ranks that must attach before time passes; `None`: the number that launchers
+    /// report.
     pub ranks: Option<u32>,
-    /// Virtual time that passes per CPU time of the application; 0: computation takes no time.
+    /// Factor from CPU time of the application to virtual time; 0: computation takes no time.
     pub cpu_scale: f64,
     /// The times that calls take.
     pub overhead: HostOverhead,
-    /// The longest time by which the clock of a process jumps that polls and finds nothing.
+    /// Longest jump of the clock of a process that polls and finds nothing.
     pub longest_idle: Span,
 }
 
@@ -72,7 +75,7 @@ impl Default for VirtualTimeConfig {
     }
 }
 
-/// How a rank spent its virtual time.
+/// Times for which a rank computed, called and waited, in virtual time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankTimes {
     /// Rank, or the process ID if no launcher reported a rank.
@@ -90,11 +93,11 @@ pub struct RankTimes {
 pub struct VirtualTimeReport {
     /// Virtual time from the start of the job to the last end of a rank.
     pub virtual_time: Span,
-    /// Real time of the same.
+    /// Real time from the start of the job to the last end of a rank.
     pub real_time: Span,
     /// Events that the network processed.
     pub events: u64,
-    /// Number of times that a process went on after a wait.
+    /// Number of times that a process resumed after a wait.
     pub hand_overs: u64,
     /// Packets that arrived.
     pub deliveries: u64,
@@ -106,12 +109,13 @@ pub struct VirtualTimeReport {
     /// The hash is not the same in each run, because a rank waited for something outside of the
     /// network.
     pub was_outside: bool,
-    /// The ranks.
+    /// Times of each rank, by ascending rank.
     pub ranks: Vec<RankTimes>,
 }
 
 /// Facts about a process that the coordinator does not need.
 struct ProcessInfo {
+    /// Index of its connection among the clients of the relay.
     slot: usize,
     pid: u32,
     rank: Option<u32>,
@@ -119,16 +123,18 @@ struct ProcessInfo {
     last_check: Option<Look>,
     /// CPU time at the first check after the process resumed; `None` before that check.
     first_cpu: Option<Span>,
-    /// Virtual time at which it began to run.
+    /// Virtual time at which the process resumed.
     resumed: Time,
     /// The program is in MPI_Finalize.
     ending: bool,
 }
 
-/// The threads of a process at one moment.
+/// CPU time and state of the threads of a process at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Look {
+    /// CPU time that all threads have used.
     cpu: Span,
+    /// All threads sleep: none runs, or waits for a disk.
     asleep: bool,
 }
 
@@ -140,18 +146,19 @@ pub(super) struct VirtualProcesses {
     processes: Vec<ProcessInfo>,
     /// Real time at which the job began.
     began: Option<Time>,
-    /// Real time at which it ended.
+    /// Real time at which the job ended.
     ended: Option<Time>,
+    /// Real time of the last check of the processes that run.
     looked_at: Time,
     /// A warning was printed that a rank computed for too long.
     warned: bool,
-    /// Since when all processes wait and nothing is in flight, or one waits for something outside: the
-    /// virtual and the real time.
+    /// The virtual and the real time at which the current pace began; `None` without a pace.
     paced_since: Option<(Time, Time)>,
-    /// Packets that had entered, and the virtual time, when a packet last entered or a process slept; `None`
-    /// while one waits for something outside.
+    /// Start of the time that counts towards [`DEADLOCK`]: the number of packets that had entered
+    /// the network, and the virtual time. The number is `None` while a process is outside, so that
+    /// the time starts anew afterwards.
     quiet_since: (Option<u64>, Time),
-    /// The real time since which no process runs and the job has not begun.
+    /// Real time since which no process runs before the job has begun; `None` while one runs.
     settled_since: Option<Time>,
     /// Real time until the pace lets the next process resume.
     poll_timeout: Span,
@@ -194,7 +201,7 @@ impl VirtualProcesses {
         &self.rules
     }
 
-    /// Returns a process's name for people.
+    /// Returns the name of a process in messages.
     fn name(&self, process: u32) -> String {
         let info = &self.processes[process as usize];
         info.rank.map_or_else(|| format!("process {}", info.pid), |rank| format!("rank {rank}"))
@@ -205,8 +212,8 @@ impl VirtualProcesses {
         at.since(self.rules.origin).0 as f64 / 1e9
     }
 
-    /// Returns the reason why a job ends in which all ranks wait for each other, with a line for each
-    /// rank.
+    /// Returns the reason why a job ends in which all ranks wait for each other, with a line for
+    /// each rank.
     fn explain_deadlock(&self) -> String {
         let mut text = format!(
             "deadlock, because no rank computed and no packet entered the network for {DEADLOCK} of virtual \
@@ -224,8 +231,8 @@ impl VirtualProcesses {
         text
     }
 
-    /// Describes a packet that the network cannot carry any more, because the sender had promised to
-    /// send none that early.
+    /// Describes a packet that the network cannot carry any more, because the sender had promised
+    /// to send none that early.
     fn explain_broken_promise(&self, broken: BrokenPromise) -> String {
         let name = self.name(broken.process);
         let sent = self.seconds(broken.sent);
@@ -240,14 +247,14 @@ impl VirtualProcesses {
     }
 }
 
-/// Returns the nanoseconds from the monotonic clock to the calendar's.
+/// Returns CLOCK_REALTIME minus CLOCK_MONOTONIC, in nanoseconds.
 fn calendar() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     (seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)).saturating_sub(clock().0)
 }
 
-/// Looks at the threads of a process. `None` if it has ended.
+/// Reads CPU time and state of the threads of a process. Returns `None` if it has ended.
 fn look_at(pid: u32) -> Option<Look> {
     let (mut cpu, mut asleep) = (0u64, true);
     for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
@@ -263,7 +270,7 @@ fn look_at(pid: u32) -> Option<Look> {
 }
 
 impl Relay {
-    /// Serves as [`Relay::run`] does, in virtual time.
+    /// Serves one job in virtual time, as [`Relay::run`] does in real time.
     pub(super) fn run_in_virtual_time(
         &mut self,
         stop: &UnixStream,
@@ -303,7 +310,8 @@ impl Relay {
                             }
                         }
                         if before == self.clients.iter().flatten().count() {
-                            // None could be accepted: do not spin on the listener.
+                            // The relay could accept none, for lack of descriptors perhaps: do
+                            // not spin on the listener.
                             std::thread::sleep(Duration::from_millis(10));
                         }
                     }
@@ -322,7 +330,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Reads from a connection and handles what arrived.
+    /// Reads from a connection, handles its frames, and closes it if it has ended or broken.
     fn serve_process(&mut self, slot: usize, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
         let Some(mut client) = self.clients.get_mut(slot).and_then(Option::take) else { return };
         let gone = client.read().is_err();
@@ -386,7 +394,7 @@ impl Relay {
                     let (addr, host) = (from.addr, from.host);
                     let sent = self.send_from_process(*number, (addr, host), head, payload);
                     let missing = sent.map_err(|broken| {
-                        // The network may be past the packet's time, so that no result counts any more.
+                        // The network may be past the packet's time: the job's results are wrong.
                         self.stopped = true;
                         let all = self.virtual_time.as_ref();
                         all.map_or_else(String::new, |all| all.explain_broken_promise(broken))
@@ -525,7 +533,7 @@ impl Relay {
         }
         self.totals.entered += 1;
         self.run_state.entered(head.sent, (from, to), payload.len() as u64);
-        // The addresses of this machine must not matter.
+        // Hash hosts and ports, not IP addresses, which depend on the machine.
         let flow = flow(from, to, source.port(), dst.port());
         head.addr = SocketAddr::new(source.ip(), head.entropy);
         head.trimmed = false;
@@ -533,10 +541,11 @@ impl Relay {
         Ok(None)
     }
 
-    /// Lets the network and the processes go on as far as they can.
+    /// Starts the job if it is complete, advances the network as far as it may, and resumes the
+    /// processes that may go on.
     ///
     /// # Errors
-    /// The job cannot go on; the text says why.
+    /// The job is in a deadlock; the text describes it.
     fn go_on(&mut self, say: &mut dyn FnMut(fmt::Arguments<'_>)) -> Result<(), String> {
         self.start_if_complete(say);
         loop {
@@ -544,7 +553,7 @@ impl Relay {
             if !all.coordinator.is_started() {
                 return Ok(());
             }
-            // The next change of the network, or sample: the network stops there.
+            // The network stops at the next command of the timeline, or sample of the recorder.
             let next = self.run_state.next();
             let limit =
                 next.map(|at| Time(at.0.saturating_sub(all.coordinator.lookahead().span().0)));
@@ -594,7 +603,7 @@ impl Relay {
                 let slot = info.slot;
                 if let Some(Some(client)) = self.clients.get_mut(slot) {
                     client.push(&resume.encode());
-                    // An error shows when the connection is read.
+                    // The next read of the connection reports an error.
                     let _ = write_all(client);
                 }
             }
@@ -614,8 +623,9 @@ impl Relay {
         let all_are = |wanted: fn(&Activity) -> bool| {
             all.coordinator.processes.iter().all(|process| wanted(&process.activity))
         };
-        // While none is outside, the run can be repeated. But a rank may wait, with its launcher, for
-        // one that waits for the network.
+        // Begin when all ranks wait for the network, because only then the run can be repeated. But
+        // one of them may wait outside, in its launcher, for a rank that waits for the network: so
+        // begin after a while in any case.
         let ready = all_are(|activity| matches!(activity, Activity::Waiting(_)));
         let settled = all_are(|activity| !matches!(activity, Activity::Running(_)));
         let since = *all.settled_since.get_or_insert_with(clock);
@@ -631,9 +641,9 @@ impl Relay {
         say(format_args!("{there} ranks have attached; virtual time begins"));
     }
 
-    /// Returns a pace if virtual time must not pass faster than real time. That is so while a process
-    /// waits for something outside of the network, and while no packet is in flight and all processes
-    /// poll and find nothing, because they may be waiting for their launcher.
+    /// Returns a pace if virtual time must not pass faster than real time. That is so while a
+    /// process waits for something outside of the network, and while no packet is in flight and all
+    /// processes poll and find nothing, because they may be waiting for their launcher.
     ///
     /// # Errors
     /// All processes have waited for [`DEADLOCK`].
@@ -644,7 +654,8 @@ impl Relay {
         let stuck = empty && all.coordinator.is_idle();
         let bound = all.coordinator.bound();
         let sleeps = all.coordinator.processes.iter().any(|p| p.activity.sleeps());
-        // A launcher may take long, and then time has passed that was nobody's.
+        // Time in which a process sleeps, computes or waits for its launcher does not count towards
+        // a deadlock.
         if all.quiet_since.0 != Some(self.totals.entered) || sleeps || outside {
             let entered = (!outside && bound != Time::NEVER).then_some(self.totals.entered);
             all.quiet_since = (entered, bound);
@@ -661,8 +672,9 @@ impl Relay {
         Ok(Some(Pace { latest, for_all: outside }))
     }
 
-    /// Looks, every 10 ms, at processes that run and say nothing: those that wait for something outside
-    /// of the network hold the others back no more, and of those that compute the bound rises.
+    /// Checks the running processes every 10 ms of real time. A process that sleeps in the kernel
+    /// becomes outside, and the others no longer wait for it. A process that computes gets a later
+    /// bound, so that the network can advance meanwhile.
     fn look_if_due(&mut self, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
         let now = clock();
         let Some(all) = &mut self.virtual_time else { return };
@@ -685,7 +697,8 @@ impl Relay {
             if look.asleep && before == Some(look) {
                 all.coordinator.leave(number, Activity::Outside);
             } else if all.rules.cpu_scale > 0 {
-                // What the provider itself has used meanwhile does not count, and is not known.
+                // The relay cannot tell the provider's CPU time from the application's, so it
+                // subtracts an allowance.
                 let used = cpu.saturating_sub(UNCERTAIN_CPU).0 as u128;
                 let virtual_ns = used * u128::from(all.rules.cpu_scale) / 1_000_000;
                 let at = info.resumed + Span(u64::try_from(virtual_ns).unwrap_or(u64::MAX));
@@ -753,7 +766,8 @@ fn port_of(rank: u32, endpoint: usize) -> Result<u16, String> {
     }
 }
 
-/// Returns the flow of the packets between two endpoints.
+/// Returns the part of the ECMP hash that all packets between two endpoints share. Unlike
+/// [`Route::flow`] it hashes no IP addresses, so that runs on different machines are equal.
 fn flow(from: u32, to: u32, source: u16, destination: u16) -> u32 {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     for word in [from, to, source.into(), destination.into()] {
@@ -763,7 +777,10 @@ fn flow(from: u32, to: u32, source: u16, destination: u16) -> u32 {
     (hash >> 16) as u32
 }
 
-/// Writes everything to a process that waits for it, and so reads.
+/// Writes everything that is pending for a process. The process waits for it and therefore reads.
+///
+/// # Errors
+/// The connection is broken, or the process did not read for [`WRITE_TIMEOUT`].
 fn write_all(client: &mut Client) -> io::Result<()> {
     client.flush()?;
     while client.is_pending() {

@@ -64,12 +64,12 @@ pub enum FrameKind {
     Command = 6,
     /// The emulator's answer to a command, as text. The connection ends.
     Reply = 7,
-    /// Frame from a process in virtual time: it waits for the emulator's [`Resume`]: [`Wait`].
+    /// A process in virtual time waits until the emulator resumes it: [`Wait`].
     Wait = 8,
     /// The emulator's answer to a wait: [`Resume`].
     Resume = 9,
-    /// Frame from a process in virtual time: an endpoint closes, whose number in the process is the
-    /// body (u16).
+    /// A process in virtual time closes an endpoint. The body is the endpoint's number in the
+    /// process (u16).
     Close = 10,
     /// A process in virtual time enters MPI_Finalize. The body is its time in nanoseconds (u64).
     Ending = 11,
@@ -210,8 +210,8 @@ pub struct PacketFrame {
     pub control: bool,
     /// A switch cut off the payload.
     pub trimmed: bool,
-    /// Time at which the sender sent the packet, in nanoseconds of CLOCK_MONOTONIC. In virtual time:
-    /// the departure in a packet to the emulator, the arrival in a packet from it.
+    /// Time at which the sender sent the packet, in nanoseconds of CLOCK_MONOTONIC. In virtual
+    /// time: the departure in a packet to the emulator, the arrival in a packet from it.
     pub sent: Time,
     /// Number of datagrams dropped because the receiver did not read, modulo 2^32.
     pub overflow: u32,
@@ -349,20 +349,20 @@ pub struct VirtualTime {
     pub origin: Time,
     /// Nanoseconds from CLOCK_MONOTONIC to CLOCK_REALTIME.
     pub calendar: u64,
-    /// Seed of what endpoints draw at random.
+    /// Seed of the random numbers of endpoints.
     pub seed: u64,
-    /// Virtual time that passes per CPU time of the application, in millionths. Zero: computation
+    /// Factor from CPU time of the application to virtual time, in millionths. Zero: computation
     /// takes no time.
     pub cpu_scale: u32,
     /// The times that calls take.
     pub overhead: HostOverhead,
-    /// The longest time by which the clock of a process jumps that polls and finds nothing.
+    /// Longest jump of the clock of a process that polls and finds nothing.
     pub longest_idle: Span,
     /// The UDP port of the endpoint. The emulator chooses it, so that it is the same in each run.
     pub port: u16,
 }
 
-/// Virtual times that work of a host takes, as in the LogGP model.
+/// Virtual times of a host's work, as in the LogGP model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostOverhead {
     /// A call that posts an operation, nanoseconds.
@@ -433,30 +433,32 @@ fn long_at(bytes: &[u8], at: usize) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum WaitReason {
-    /// The process polls and finds nothing. It goes on after a while because it may poll for something
-    /// else, too.
+    /// The process polls and finds nothing. It resumes at `until` although nothing arrived, because
+    /// it may also poll for something outside of the network.
     Idle = 0,
-    /// The process needs all arrivals up to its own time, to go on at that time.
+    /// The process needs all packets that arrive up to its own time, and resumes at that time.
     Sync = 1,
-    /// The process computes or sleeps until a time, whatever arrives; its transport still answers.
+    /// The application computes or sleeps until `until`. An arrival resumes the process earlier,
+    /// but only so that its transport can answer.
     Busy = 2,
-    /// The process polls and finds nothing; at the end of the wait its transport acts by itself.
+    /// The process polls and finds nothing, and a timer of its transport expires at `until`, or
+    /// later if a timeout of the application ends at `until`.
     Timer = 3,
 }
 
-/// A process in virtual time waits. Until the emulator's answer it sends nothing; it promises not to
-/// send anything before `until` either, unless a packet arrives for it before.
+/// Body of a [`FrameKind::Wait`] frame. The process sends nothing until the emulator's answer,
+/// which comes when the clock may advance to `until` or to the arrival of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// The time of the process.
     pub now: Time,
-    /// The time at which the process goes on although nothing arrived.
+    /// The time at which the process resumes although nothing arrived.
     pub until: Time,
-    /// The reason.
+    /// The reason of the wait.
     pub reason: WaitReason,
-    /// The time for which the process has computed since the last wait.
+    /// The time for which the process has computed since its last wait.
     pub computed: Span,
-    /// The time that its calls have taken since the last wait.
+    /// The time that calls of the process have taken since its last wait.
     pub overhead: Span,
 }
 
@@ -497,12 +499,12 @@ impl Wait {
     }
 }
 
-/// A process in virtual time goes on.
+/// Body of a [`FrameKind::Resume`] frame: the emulator resumes a process in virtual time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resume {
-    /// The time at which the process goes on.
+    /// The time at which the process resumes.
     pub now: Time,
-    /// All packets that arrive before this time were sent to the process.
+    /// The emulator has passed all packets on to the process that arrive before this time.
     pub horizon: Time,
 }
 

@@ -1,9 +1,9 @@
 //! A port on a network whose clock is virtual, and the clock of its process.
 //!
 //! Time passes for a process while its application computes, while its calls work, and while it
-//! waits. It then asks the emulator to go on ([`VirtualClock::advance`]), which answers when no other
-//! process can send anything any more that would arrive before. All endpoints of a process share the
-//! clock and one connection.
+//! waits. To wait, the process asks the emulator ([`VirtualClock::advance`]). The emulator answers
+//! once no packet that another process may still send can arrive earlier. All endpoints of a
+//! process share the clock and one connection.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -34,10 +34,11 @@ static CLOCK: OnceLock<VirtualClock> = OnceLock::new();
 const MOST_UNWRITTEN: usize = 1 << 20;
 /// Bytes of a packet on the wire beyond its UDP payload.
 const OVERHEAD: u64 = 48;
-/// Time of a host's wire for which a port takes data packets ahead, at least: a process may come late
-/// by what its calls take.
+/// Least backlog of the host's wire, in picoseconds, up to which a port accepts data packets. A
+/// process resumes late by the time that its calls take, and the wire must stay busy meanwhile.
 const LEAST_AHEAD: u64 = 200_000;
-/// Packets of the largest size that a port takes ahead, at least.
+/// Number of packets of the largest size up to which a port accepts a backlog of the host's wire,
+/// if their transmission takes longer than [`LEAST_AHEAD`].
 const PACKETS_AHEAD: u64 = 2;
 /// Smallest source port of a path, the first of the dynamic range.
 const FIRST_SOURCE_PORT: u16 = 0xC000;
@@ -65,28 +66,30 @@ pub struct VirtualClock {
     rules: VirtualTime,
     /// The job has begun.
     begun: AtomicBool,
-    /// Nanoseconds for which the process has computed, and that its calls have taken, since its last wait.
+    /// Nanoseconds for which the process has computed since its last wait.
     computed: AtomicU64,
+    /// Nanoseconds that the calls of the process have taken since its last wait.
     overhead: AtomicU64,
     state: Mutex<State>,
 }
 
-/// A packet that has arrived, or will.
+/// A packet that has arrived, or that will arrive at the time in its header.
 struct Arrival {
     head: PacketFrame,
     payload: Vec<u8>,
 }
 
-/// The packets of an endpoint that were not received yet, by ascending times of arrival.
+/// The packets that an endpoint has not received yet, by ascending times of arrival.
 #[derive(Default)]
 struct Mailbox {
     arrivals: VecDeque<Arrival>,
-    /// Destinations of packets at which no endpoint is.
+    /// Destinations of packets to which no endpoint has attached.
     missing: Vec<SocketAddr>,
 }
 
 struct State {
     stream: UnixStream,
+    /// The connection to the emulator works.
     alive: bool,
     /// All packets that arrive before this time are in the mailboxes.
     horizon: Time,
@@ -97,10 +100,11 @@ struct State {
     start: usize,
     end: usize,
     mailboxes: Vec<Option<Mailbox>>,
-    /// Packets that were put into mailboxes, and the earliest arrival of those of the last answer.
+    /// Number of packets put into mailboxes since the process attached.
     arrived: u64,
+    /// Earliest arrival among the packets of the emulator's last answer.
     earliest: Time,
-    /// Memory of payloads that were received.
+    /// Buffers of payloads that were received, for reuse.
     spare: Vec<Vec<u8>>,
     /// Time at which the host's wire has sent all packets of this process, picoseconds.
     wire_free: u64,
@@ -170,8 +174,8 @@ impl State {
         }
     }
 
-    /// Puts packets into mailboxes until the emulator lets the process go on. That takes as long as other
-    /// processes compute, and has no other bound; the end of the emulator ends it.
+    /// Puts packets into mailboxes until the emulator resumes the process. There is no timeout,
+    /// because other processes may compute for long; if the emulator exits, the read fails.
     fn read_answer(&mut self) -> io::Result<Resume> {
         let bad = |error: FrameError| invalid(error.to_string());
         self.earliest = Time::NEVER;
@@ -183,7 +187,7 @@ impl State {
             match kind {
                 FrameKind::Packet => {
                     let (head, payload) = PacketFrame::decode(&frame).map_err(bad)?;
-                    // An endpoint that has closed gets nothing more.
+                    // Drop packets for an endpoint that has closed.
                     if let Some(Some(mailbox)) = self.mailboxes.get_mut(usize::from(head.endpoint))
                     {
                         let mut copy = self.spare.pop().unwrap_or_default();
@@ -237,8 +241,8 @@ impl VirtualClock {
         Time(NOW.load(Ordering::Relaxed))
     }
 
-    /// Returns whether the job has begun. Before that the clock stands still, because what ranks do until
-    /// the last one is there takes as long as their launcher does.
+    /// Returns whether the job has begun. Before that the clock stands still, because the time
+    /// until the last rank attaches depends on the launcher and the machine.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
@@ -253,12 +257,12 @@ impl VirtualClock {
         self.overhead.fetch_add(span.0, Ordering::Relaxed);
     }
 
-    /// Counts a time for which the application has computed. The caller advances the clock by it.
+    /// Counts a time for which the application has computed. The caller advances the clock.
     pub fn count_computation(&self, span: Span) {
         self.computed.fetch_add(span.0, Ordering::Relaxed);
     }
 
-    /// Asks the emulator for all packets that have arrived up to now, unless they are known.
+    /// Asks the emulator for all packets that have arrived up to now, unless the process has them.
     pub fn sync(&self) {
         let mut state = self.lock();
         let now = self.now();
@@ -278,7 +282,8 @@ impl VirtualClock {
     }
 
     /// Advances the clock to the next arrival of a packet, or to `until` if none arrives before.
-    /// Blocks until the emulator knows which comes first. Once the emulator has gone, returns at once.
+    /// Blocks until the emulator knows which comes first. If the emulator has exited, advances the
+    /// clock at once.
     pub fn advance(&self, until: Time, reason: WaitReason) -> Progress {
         let mut state = self.lock();
         loop {
@@ -290,10 +295,10 @@ impl VirtualClock {
                 return if arrival == Some(next) { Progress::Arrival } else { Progress::Time };
             }
             let before = state.arrived;
-            // Not `until`: a known arrival may lie at or behind the horizon, and the emulator, which has
-            // announced it, would let the process go on beyond it.
+            // Ask for `next`, not `until`: a known arrival may lie at or after the horizon, and the
+            // emulator, which has already announced it, would let the process pass it.
             self.ask(&mut state, Wait { now, until: next, ..Wait::of(reason) });
-            // The clock has come to a known arrival, or it had passed one that was unknown.
+            // The clock has reached a known arrival, or it had passed one that was unknown.
             let due = state.next_arrival(now).is_some_and(|at| at <= self.now());
             if due || state.arrived > before && state.earliest <= self.now() {
                 return Progress::Arrival;
@@ -301,7 +306,7 @@ impl VirtualClock {
         }
     }
 
-    /// Asks the emulator to go on, and takes over the time that it answers.
+    /// Sends a wait to the emulator, reads its answer, and sets the clock to the time in it.
     fn ask(&self, state: &mut State, wait: Wait) {
         let wait = Wait {
             computed: Span(self.computed.swap(0, Ordering::Relaxed)),
@@ -311,7 +316,7 @@ impl VirtualClock {
         state.outgoing.extend_from_slice(&wait.encode());
         match state.write().and_then(|()| state.read_answer()) {
             Ok(resume) => {
-                // A process that waited for something outside of the network comes back late.
+                // After a wait for something outside of the network the process resumes late.
                 NOW.fetch_max(resume.now.0, Ordering::Relaxed);
                 state.horizon = resume.horizon;
                 self.begun.store(true, Ordering::Relaxed);
@@ -320,7 +325,7 @@ impl VirtualClock {
         }
     }
 
-    /// Handles the loss of the emulator: nothing arrives any more, and waits end at once.
+    /// Handles the exit of the emulator: no packet arrives any more, and waits end at once.
     #[cold]
     fn handle_emulator_exit(&self, state: &mut State, why: &dyn fmt::Display) {
         if std::mem::replace(&mut state.alive, false) {
@@ -331,15 +336,15 @@ impl VirtualClock {
         }
     }
 
-    /// Tells the emulator that the process ends: what it does from now on need not be repeatable.
+    /// Reports to the emulator that the program ends. From now on the run need not be repeatable.
     pub fn announce_end(&self) {
         let ending = encode(FrameKind::Ending, &self.now().0.to_le_bytes());
         self.lock().outgoing.extend_from_slice(&ending);
         self.flush();
     }
 
-    /// Writes packets to the socket that the process still keeps. A process that may not call for a
-    /// long time must not keep any.
+    /// Writes the packets to the socket that the process has buffered. Each call does so when it
+    /// ends, because the next call may be far away.
     pub fn flush(&self) {
         let mut state = self.lock();
         if state.alive
@@ -386,7 +391,7 @@ impl Wait {
     }
 }
 
-/// In a forked child time is real: its parent goes on with the connection.
+/// Returns a forked child to real time. The connection to the emulator stays its parent's.
 extern "C" fn leave_in_child() {
     NOW.store(0, Ordering::Relaxed);
 }
@@ -488,9 +493,9 @@ impl VirtualPort {
         u64::try_from(bit_ps.div_ceil(rate)).unwrap_or(u64::MAX)
     }
 
-    /// Returns for how long the wire may be busy when the port takes a data packet, in picoseconds. A
-    /// transport measures round trips from the time at which it hands over a packet, so a packet must
-    /// not wait long in the card.
+    /// Returns the backlog of the host's wire, in picoseconds, above which the port accepts no data
+    /// packet. A transport measures round trips from the hand-over of a packet, so packets must not
+    /// wait long in the card.
     fn ahead(&self) -> u64 {
         (self.transmit_time(self.welcome.mtu.into()) * PACKETS_AHEAD).max(LEAST_AHEAD)
     }
@@ -502,7 +507,7 @@ impl VirtualPort {
         }
     }
 
-    /// Advances the clock by what the payload of a port's packets costs the host.
+    /// Advances the clock by the time that the host needs for `bytes` of payload.
     fn charge_bytes(&self, bytes: u64) {
         let picos = bytes.saturating_mul(self.clock.rules.overhead.byte.into());
         if picos >= 1000 {
@@ -581,7 +586,7 @@ impl Port for VirtualPort {
     ) -> RecvReport {
         let mut report = RecvReport::default();
         let clock = self.clock;
-        // The clock may have advanced past what is known.
+        // The clock may have advanced past the horizon.
         clock.sync();
         let mut state = clock.lock();
         let (now, alive) = (clock.now(), state.alive);
@@ -594,7 +599,7 @@ impl Port for VirtualPort {
             report.empty = mailbox.arrivals.front().is_none_or(|arrival| arrival.head.sent > now);
             std::mem::swap(&mut missing, &mut mailbox.missing);
         }
-        // The sink may send, for which it needs the lock.
+        // The sink may send, which takes the lock.
         drop(state);
         for Arrival { head, payload } in &received {
             let meta = meta_of(head, &self.config);
@@ -629,8 +634,8 @@ impl Port for VirtualPort {
         self.local
     }
 
-    /// Returns a port of the dynamic range that depends on the endpoint's own port. Multiples of an odd number are distinct modulo 16384, so paths
-    /// below 16384 have different ports.
+    /// Returns a port of the dynamic range that depends on the endpoint's own port. Multiples of an
+    /// odd number are distinct modulo 16384, so paths below 16384 have different ports.
     fn source_port(&self, path: u16) -> u16 {
         let path = path % entropy_count(self.config.paths);
         let offset = self.local.port().wrapping_mul(40_503).wrapping_add(path.wrapping_mul(331));
@@ -638,7 +643,7 @@ impl Port for VirtualPort {
     }
 
     fn fds(&self, _into: &mut Vec<RawFd>) {
-        // Nothing arrives at a descriptor: the emulator sends nothing but answers.
+        // The emulator sends nothing but answers, so no descriptor announces a packet.
     }
 
     fn take_errors(&mut self, into: &mut Vec<NetError>) {

@@ -21,18 +21,19 @@ unsafe extern "C-unwind" fn MPI_Finalize() -> c_int {
 const LIBRARIES: [&CStr; 4] =
     [c"libmpi.so.12", c"libmpi.so.40", c"libmpi_abi.so.0", c"libmpi_abi.so.1"];
 
-/// Calls MPI_Finalize of a library whose symbols are not global, because Python loads extensions, and
-/// MPI with them, for themselves alone. Returns -1 with `errno` if there is none.
+/// Calls MPI_Finalize of an MPI library that was loaded with RTLD_LOCAL, as Python loads extensions
+/// and the MPI that they need. Returns -1 and sets `errno` if no such library is loaded.
 pub(crate) fn call_in_local_library() -> c_int {
     type Function = unsafe extern "C-unwind" fn() -> c_int;
     for name in LIBRARIES {
-        // SAFETY: dlopen reads the name, a literal with its end, and with this flag it loads nothing.
+        // SAFETY: the name is a NUL-terminated literal, and with RTLD_NOLOAD dlopen loads nothing.
         let library: *mut c_void =
             unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         if library.is_null() {
             continue;
         }
-        // SAFETY: the handle is that of a library which dlopen found; the name is a literal with its end.
+        // SAFETY: the handle is that of a library which dlopen found; the name is a NUL-terminated
+        // literal.
         let found = unsafe { libc::dlsym(library, c"MPI_Finalize".as_ptr()) };
         if !found.is_null() {
             // SAFETY: the symbol of this name in a library of MPI is a function of this type, by the

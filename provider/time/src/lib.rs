@@ -33,8 +33,8 @@
 //! The library also interposes MPI_Finalize, to report the end of the program, and the functions
 //! that set signal handlers and masks or execute programs (see the module `tsc`).
 //!
-//! The functions that a signal handler or a memory allocator may call allocate no memory and take no
-//! lock of this library. The provider takes locks in functions that wait. All functions are
+//! The functions that a signal handler or a memory allocator may call allocate no memory and take
+//! no lock of this library. The provider takes locks in functions that wait. All functions are
 //! `extern "C-unwind"` because pthread_cancel(3) unwinds through them. They contain no code that
 //! panics and no destructors.
 
@@ -62,10 +62,10 @@ pub struct ClockTable {
     /// Returns the virtual time in nanoseconds on the axis of CLOCK_MONOTONIC, or 0 once the
     /// process is no longer in virtual time. Each call may advance the time a little.
     pub now: extern "C" fn() -> u64,
-    /// Waits in virtual time until `until` (nanoseconds as `now`). With `wakes` nonzero it may return
-    /// earlier, for instance when something has arrived for the process; the caller checks its
-    /// condition and waits again. The provider makes progress meanwhile. Returns 0, or -1 if the
-    /// process is not in virtual time.
+    /// Waits in virtual time until `until` (nanoseconds as `now`). With `wakes` nonzero it may
+    /// return earlier, for instance when something has arrived for the process; the caller checks
+    /// its condition and waits again. The provider makes progress meanwhile. Returns 0, or -1 if
+    /// the process is not in virtual time.
     pub wait: extern "C" fn(until: u64, wakes: c_int) -> c_int,
     /// Returns 1 if the descriptor is one that the provider handed out for waiting (FI_WAIT_FD),
     /// that is, one that becomes readable by the provider's progress; otherwise 0.

@@ -6,9 +6,9 @@
 //! handler puts virtual time into their results, at the counter's own frequency. The kernel's vDSO
 //! reads the counter as well; it gets the real one.
 //!
-//! A thread passes the trap on to programs that it executes, whose dynamic loader would die of it. So
-//! forked children, and threads that execute or spawn programs by functions of the C library, get the
-//! counter back.
+//! A program inherits the trap from the thread that executes it, and its dynamic loader, which
+//! reads the counter, would crash. So forked children, and threads that execute or spawn programs
+//! by functions of the C library, can read the counter again.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::mem::MaybeUninit;
@@ -24,7 +24,7 @@ const VARIABLE: &core::ffi::CStr = c"SQUALL_TIME_TSC";
 const TRAP: &[u8] = b"trap";
 /// Largest size of the vDSO's code.
 const VDSO_SIZE: usize = 64 << 10;
-/// Bits behind the point of [`TICKS_PER_NS`].
+/// Number of fractional bits of [`TICKS_PER_NS`].
 const FRACTION: u32 = 32;
 
 /// Counter and real time, nanoseconds, when this library was loaded.
@@ -67,8 +67,8 @@ fn set_trap(trapped: bool) -> bool {
     unsafe { libc::prctl(libc::PR_SET_TSC, mode) == 0 }
 }
 
-/// Notes counter and clock, from which [`begin`] computes the counter's frequency. A program that was
-/// executed by a trapped one gets its counter back.
+/// Notes counter and clock, from which [`begin`] computes the counter's frequency. Switches the
+/// trap off, in case that a thread with a trap has executed this program.
 pub(crate) fn initialize() {
     set_trap(false);
     LOADED_TICKS.store(read_counter(), Ordering::Relaxed);
@@ -113,7 +113,7 @@ pub(crate) fn begin() {
     }
 }
 
-/// Installs a handler of SIGSEGV, and keeps the program's action.
+/// Installs a handler of SIGSEGV, and stores the action that the program had set.
 fn install(handler: usize) {
     // SAFETY: zero is a value of the structure: the default action without flags. The structures are
     // local variables, and the handler is a function of this library, which is never unloaded, of the
@@ -161,7 +161,7 @@ fn real_counter() -> u64 {
     ticks
 }
 
-/// Emulates a trapped instruction, or does what the program wants for the signal.
+/// Emulates a trapped instruction, or takes the program's own action for the signal.
 extern "C" fn handle_trap(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes the context of the interrupted thread to a handler with SA_SIGINFO, and
     // nobody else uses it meanwhile.
@@ -192,7 +192,7 @@ extern "C" fn handle_trap(signal: c_int, info: *mut libc::siginfo_t, context: *m
     registers[libc::REG_RIP as usize] = (at + length).cast_signed() as i64;
 }
 
-/// Does what the program wants for a SIGSEGV that is not the trap's.
+/// Takes the program's own action for a SIGSEGV that is not the trap's.
 fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let action = ACTION.load(Ordering::Relaxed) as usize;
     if action == libc::SIG_DFL || action == libc::SIG_IGN {
@@ -305,7 +305,7 @@ unsafe extern "C-unwind" fn sigprocmask(
     }
 }
 
-/// Runs a function that executes a program with this thread's counter.
+/// Calls `function`, which executes a program, with the trap off in this thread.
 fn with_counter<T>(function: impl FnOnce() -> T) -> T {
     let trapped = TRAPPED.load(Ordering::Acquire);
     if trapped {
@@ -360,8 +360,8 @@ executing! {
     ) -> c_int;
 }
 
-/// Creates a child that is about to execute a program: vfork(2). The child of fork(2) does as well, and
-/// runs the handler that gives it the counter.
+/// Creates a child that is about to execute a program: vfork(2). Calls fork(2) instead, for which
+/// the C library runs the handler that switches the trap off in the child.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn vfork() -> libc::pid_t {
     // SAFETY: fork(2) takes nothing; what the child may do then is more than after vfork(2).

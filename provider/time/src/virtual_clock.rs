@@ -12,12 +12,13 @@ use crate::real::{errno, set_errno};
 static TABLE: AtomicPtr<ClockTable> = AtomicPtr::new(null_mut());
 
 thread_local! {
-    /// True while a function of the provider runs in this thread. What it calls is real: it may
-    /// hold locks of the provider, and it waits for other processes in real time.
+    /// True while a function of the provider runs in this thread. The functions that it calls are
+    /// the real ones, because it may hold locks of the provider, and waits for other processes in
+    /// real time.
     static INSIDE_PROVIDER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Puts the process into virtual time; returns false for NULL and for a table of another size.
+/// Puts the process into virtual time. Returns false if `table` is NULL or has another size.
 ///
 /// # Safety
 /// `table` is NULL, or points to a `size` and, if that is the size of [`ClockTable`], to such a
@@ -34,7 +35,7 @@ pub(crate) unsafe fn register(table: *const ClockTable) -> bool {
     true
 }
 
-/// Puts a forked child into real time: the network knows its parent alone.
+/// Puts a forked child into real time, because only its parent is attached to the network.
 pub(crate) unsafe extern "C" fn unregister_after_fork() {
     TABLE.store(null_mut(), Ordering::Release);
     #[cfg(target_arch = "x86_64")]
@@ -49,9 +50,9 @@ pub(crate) fn is_registered() -> bool {
 /// Axis on which a program gives a time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Axis {
-    /// That of CLOCK_MONOTONIC.
+    /// Times of CLOCK_MONOTONIC.
     Monotonic,
-    /// That of CLOCK_REALTIME.
+    /// Times of CLOCK_REALTIME.
     Calendar,
 }
 
@@ -118,9 +119,9 @@ impl VirtualClock {
         u64::try_from(time).unwrap_or(0)
     }
 
-    /// Returns the axis of an absolute time whose clock is unknown. Times of the calendar are later
-    /// than its beginning, but for some that have passed long ago; monotonic times are not, for
-    /// virtual time does not last for decades.
+    /// Guesses the axis of an absolute time whose clock is unknown. A time of CLOCK_REALTIME is at
+    /// least `calendar`, its value when CLOCK_MONOTONIC was 0, minus a year for times in the past.
+    /// A time of CLOCK_MONOTONIC is smaller, since virtual time does not last for decades.
     pub(crate) fn guess_axis(self, time: i64) -> Axis {
         const YEAR: i64 = 365 * 86_400 * crate::time_value::NANOSECONDS;
         let earliest = self.0.calendar.saturating_sub(YEAR);
@@ -153,7 +154,7 @@ impl VirtualClock {
         Err(left)
     }
 
-    /// Tells the provider that the process ends.
+    /// Reports to the provider that the program ends.
     pub(crate) fn announce_end(self) {
         call_provider(|| (self.0.ending)());
     }

@@ -39,8 +39,8 @@ pub(crate) enum Compute {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Virtual time")]
 pub(crate) struct VirtualTimeArgs {
-    /// Run the job in virtual time, on a simulated network at full speed. Network and ranks wait for each other, and the
-    /// ranks' own clocks show virtual time.
+    /// Run the job in virtual time, on a simulated network at full speed. Network and ranks wait
+    /// for each other, and the ranks' own clocks show virtual time.
     #[arg(long = "virtual", requires = "on")]
     pub enabled: bool,
     /// Virtual time that ranks take to compute.
@@ -56,7 +56,8 @@ pub(crate) struct VirtualTimeArgs {
     /// Longest jump of the clock of a rank that polls and finds nothing, in us.
     #[arg(long, value_name = "US", default_value_t = 1000, requires = "enabled")]
     pub max_idle_step: u64,
-    /// Number of ranks that must attach before time begins. Default: the number that the launcher reports.
+    /// Number of ranks that must attach before time begins. Default: the number that the launcher
+    /// reports.
     #[arg(long, value_name = "N", requires = "enabled")]
     pub ranks: Option<u32>,
 }
