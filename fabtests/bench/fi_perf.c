@@ -14,6 +14,11 @@
  *            addrate:8:ROUNDS   million additions a second that bring nothing back, windows of 256
  *            get:SIZE:ROUNDS    microseconds of a read of the other side's memory, one at a time
  *            put:SIZE:ROUNDS    the same of a write that completes when it is delivered
+ *            post:SIZE:ROUNDS   nanoseconds that a call of fi_tsend takes, the median
+ *            postinj:SIZE:ROUNDS  the same of fi_tinject
+ *            read:SIZE:ROUNDS   nanoseconds that a read of the queue takes which finds a message that has arrived, the median
+ *            poll:0:ROUNDS      nanoseconds that a read of the queue takes which finds nothing, the median
+ *            clock:0:ROUNDS     nanoseconds that a reading of the clock takes
  *            verify:SIZE:ROUNDS messages whose contents are compared, both directions; prints the number of bytes
  * PROVIDER   a name as in FI_PROVIDER, `udp;ofi_rxd` for a layered one (default: the first that fits)
  * ADDRESS    the local address to use (default 127.0.0.1), or one for each side
@@ -456,6 +461,111 @@ static double accesses(size_t size, int rounds, void (*post)(size_t))
 	return took;
 }
 
+/* Times of calls in nanoseconds, of which the median counts: interrupts lengthen some by far. */
+struct samples {
+	double *times;
+	int count, most;
+};
+
+static int compare_times(const void *a, const void *b)
+{
+	double one = *(const double *)a, other = *(const double *)b;
+
+	return (one > other) - (one < other);
+}
+
+static double median(struct samples *samples)
+{
+	if (samples->count == 0)
+		fail("there are no samples", -FI_EOTHER);
+	qsort(samples->times, (size_t)samples->count, sizeof *samples->times, compare_times);
+	return samples->times[samples->count / 2];
+}
+
+/* Adds the time from `begin` to `end`, without the one reading of the clock that is in it. */
+static void add_sample(struct samples *samples, double begin, double end, double clock)
+{
+	double took = (end - begin) * 1e9 - clock;
+
+	if (samples->count < samples->most)
+		samples->times[samples->count++] = took > 0 ? took : 0;
+}
+
+/* Nanoseconds that a reading of the clock takes. */
+static double clock_cost(int rounds)
+{
+	double begin = now(), end = begin;
+
+	for (int i = 0; i < rounds; i++)
+		end = now();
+	return (end - begin) / rounds * 1e9;
+}
+
+static void send_one(size_t size, int injected)
+{
+	if (injected)
+		inject(size, TAG_DATA);
+	else
+		post_send(size, TAG_DATA);
+}
+
+/*
+ * Times of single calls. Side 0 sends `out` bytes, and side 1 answers with `in` bytes. The answer has arrived when side 0 looks for
+ * it: it computes meanwhile. So a read takes what it takes to receive, and not the time of a wait.
+ */
+enum { POLLS = 8 };
+static double call_time(char kind, size_t out, size_t in, int rounds, int injected)
+{
+	const double pause = 100e-6;
+	struct samples samples = {malloc((size_t)rounds * POLLS * sizeof(double)), 0, rounds * POLLS};
+	int warm_up = rounds / 10 + 10;
+	double clock = clock_cost(100000);
+
+	if (!samples.times)
+		fail("malloc", -FI_ENOMEM);
+	if (injected && out > info->tx_attr->inject_size)
+		fail("the size is over the provider's inject limit", -FI_EINVAL);
+	if (side == 1)
+		post_receive(out, TAG_DATA);
+	meet();
+	for (int i = -warm_up; i < rounds; i++) {
+		if (side == 1) {
+			wait_for(&received, rx_next);
+			if (i + 1 < rounds)
+				post_receive(out, TAG_DATA);
+			send_one(in, in == 0);
+			wait_for(&sent, tx_next);
+			continue;
+		}
+		post_receive(in, TAG_DATA);
+		double begin = now();
+		send_one(out, injected);
+		double end = now();
+		if (kind == 's' && i >= 0)
+			add_sample(&samples, begin, end, clock);
+		while (now() < end + pause)
+			;
+		while (received < rx_next) {
+			begin = now();
+			progress();
+			end = now();
+		}
+		if (kind == 'r' && i >= 0)
+			add_sample(&samples, begin, end, clock);
+		wait_for(&sent, tx_next);
+		for (int poll = 0; poll < POLLS; poll++) {
+			begin = now();
+			progress();
+			end = now();
+			if (kind == 'p' && i >= 0)
+				add_sample(&samples, begin, end, clock);
+		}
+	}
+	double value = side == 0 ? median(&samples) : 0;
+	free(samples.times);
+	return value;
+}
+
 /* A byte that depends on its offset and on the message. */
 static unsigned char byte_at(size_t offset, unsigned message)
 {
@@ -522,6 +632,16 @@ static void measure(const char *what)
 		value = accesses(size, rounds, post_get) * 1e6;
 	else if (!strcmp(name, "put"))
 		value = accesses(size, rounds, post_put) * 1e6;
+	else if (!strcmp(name, "post"))
+		value = call_time('s', size, 0, rounds, 0);
+	else if (!strcmp(name, "postinj"))
+		value = call_time('s', size, 0, rounds, 1);
+	else if (!strcmp(name, "read"))
+		value = call_time('r', 0, size, rounds, 1);
+	else if (!strcmp(name, "poll"))
+		value = call_time('p', 0, 0, rounds, 1);
+	else if (!strcmp(name, "clock"))
+		value = clock_cost(rounds);
 	else if (!strcmp(name, "verify"))
 		value = verify(size, rounds);
 	else {
