@@ -25,7 +25,7 @@ use super::run_state::RunState;
 use super::scale::scale;
 use super::status::{EndpointStatus, PortStatus, Status, Totals};
 use super::timeline::Timeline;
-use super::virtual_relay::{BEFORE_ORIGIN, VirtualProcesses, VirtualTimeConfig};
+use super::virtual_relay::{VirtualProcesses, VirtualTimeConfig, first_origin};
 use squall_base::{Rate, Span, Time};
 use squall_netsim::Picos;
 use squall_netsim::model::{Ground, NetworkOptions, OptionError};
@@ -178,7 +178,7 @@ impl Relay {
         }
         let bdp = line.bytes_in(rtt.span());
         let started = match config.virtual_time {
-            Some(_) => clock() + BEFORE_ORIGIN,
+            Some(_) => first_origin(clock()),
             None => clock(),
         };
         let ground = Ground {

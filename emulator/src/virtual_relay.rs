@@ -24,7 +24,7 @@ use super::relay::{JOB_IS_STUCK, Relay};
 
 /// Time from the start of the emulator to the origin of virtual time. Jobs attach within it, so the
 /// virtual clock of a process begins later than the real clock that the process has seen.
-pub(super) const BEFORE_ORIGIN: Span = Span::secs(10);
+const BEFORE_ORIGIN: Span = Span::secs(10);
 /// Interval in real time at which the relay checks the processes that run.
 const LOOK_INTERVAL: Span = Span::millis(10);
 /// CPU time without a call after which the others no longer wait for a process, if computation
@@ -245,6 +245,13 @@ impl VirtualProcesses {
              report it"
         )
     }
+}
+
+/// Returns the origin of virtual time for an emulator that starts at `now`. The origin is a whole second, so that
+/// a program which reads the monotonic clock knows how much virtual time has passed.
+pub(super) fn first_origin(now: Time) -> Time {
+    let second = Span::secs(1).0;
+    Time((now + BEFORE_ORIGIN).0.next_multiple_of(second))
 }
 
 /// Returns CLOCK_REALTIME minus CLOCK_MONOTONIC, in nanoseconds.

@@ -4,6 +4,7 @@
  *   job allreduce|alltoall|bcast|barrier BYTES ROUNDS   that many collectives; checks the last one's result
  *   job compute SECONDS                                 rank 0 uses that much CPU time between two barriers
  *   job stencil ROWS ROUNDS [COLUMNS]                   a stencil on a torus of cells, which checks the sum of all cells
+ *   job permutation BYTES START_US RANK,RANK,..         rank i sends to the i-th of these, START_US after time begins
  *   job no-finalize                                     rank 1 exits in the middle, with status 0 and without MPI_Finalize
  *   job killed                                          rank 1 kills itself in the middle
  *   job fork                                            rank 1 forks in the middle, and the child calls MPI as well
@@ -152,6 +153,61 @@ static void stencil(int rows, int rounds, int columns)
 	free(next);
 }
 
+/*
+ * Each rank sends one message to the rank that the list names for it, and receives one. All begin at one time, `start_us` after a whole
+ * second of the clock, at which virtual time begins: so a failure in the network can be timed by it. Before, partners exchange a
+ * short message, so that no handshake delays the long one.
+ */
+static void permutation(size_t bytes, long start_us, const char *partners)
+{
+	unsigned char *out = allocate(bytes), *in = allocate(bytes);
+	int *to = allocate((size_t)ranks * sizeof *to), from = -1, wrong = 0;
+	double begin = 0, took, last, sum;
+	struct timespec at;
+
+	for (int i = 0; i < ranks; i++) {
+		char *end;
+		to[i] = (int)strtol(partners, &end, 10);
+		if (to[i] < 0 || to[i] >= ranks || to[i] == i || *end != (i + 1 < ranks ? ',' : 0))
+			fail("the list of partners names no rank for each");
+		partners = end + 1;
+		if (to[i] == rank)
+			from = i;
+	}
+	if (from < 0)
+		fail("nobody sends to this rank");
+	for (size_t i = 0; i < bytes; i++)
+		out[i] = (unsigned char)(i * 31 + i / 4096 + (size_t)rank);
+	for (int warm_up = 1; warm_up >= 0; warm_up--) {
+		MPI_Request requests[2];
+		int count = warm_up ? 1 : (int)bytes;
+
+		if (!warm_up) {
+			clock_gettime(CLOCK_MONOTONIC, &at);
+			if (at.tv_nsec >= start_us * 1000)
+				fail("the start has passed already");
+			at.tv_nsec = start_us * 1000;
+			clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
+			begin = MPI_Wtime();
+		}
+		MPI_Irecv(in, count, MPI_BYTE, from, 1, MPI_COMM_WORLD, &requests[0]);
+		MPI_Isend(out, count, MPI_BYTE, to[rank], 1, MPI_COMM_WORLD, &requests[1]);
+		MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+	}
+	took = MPI_Wtime() - begin;
+	for (size_t i = 0; i < bytes; i++)
+		wrong |= in[i] ^ (unsigned char)(i * 31 + i / 4096 + (size_t)from);
+	if (wrong)
+		fail("wrong bytes of a permutation");
+	MPI_Reduce(&took, &last, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+	MPI_Reduce(&took, &sum, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+	if (rank == 0)
+		printf("job: permutation: mean %.3f us, the longest %.3f us\n", sum / ranks * 1e6, last * 1e6);
+	free(to);
+	free(out);
+	free(in);
+}
+
 static void misbehave(const char *how)
 {
 	char byte = 0;
@@ -196,6 +252,8 @@ int main(int argc, char **argv)
 		compute_between_barriers(argc > 2 ? atof(argv[2]) : 0);
 	else if (!strcmp(what, "stencil"))
 		stencil((int)first, rounds, argc > 4 ? atoi(argv[4]) : 16);
+	else if (!strcmp(what, "permutation") && argc == 5)
+		permutation((size_t)first, rounds, argv[4]);
 	else if (argc > 2)
 		collectives(what, first, rounds);
 	else

@@ -1,10 +1,10 @@
-//! Tests of messages about processes in virtual time.
+//! Tests of messages about processes in virtual time, and of its origin.
 
 use squall_base::{Span, Time};
 use squall_netsim::Picos;
 
 use super::super::coordinator::{Activity, BrokenPromise};
-use super::{MOST_LINES, ProcessInfo, VirtualProcesses, VirtualTimeConfig, port_of};
+use super::{MOST_LINES, ProcessInfo, VirtualProcesses, VirtualTimeConfig, first_origin, port_of};
 
 const ORIGIN: Time = Time(5_000_000_000);
 
@@ -73,4 +73,11 @@ fn ports_suffice_for_the_ranks_that_the_message_names() {
         assert!(error.contains("can open 8 endpoints"), "{error}");
         assert!(error.ends_with("a job can have 8064 ranks"), "{error}");
     }
+}
+
+#[test]
+fn virtual_time_begins_at_a_whole_second_after_jobs_have_started() {
+    let second = Span::secs(1).0;
+    assert_eq!(first_origin(Time(7 * second)), Time(17 * second));
+    assert_eq!(first_origin(Time(7 * second + 1)), Time(18 * second));
 }
