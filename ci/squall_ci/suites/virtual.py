@@ -294,9 +294,8 @@ class DeadLink:
     SEEDS, OF_JOBS = range(1, 13), range(1, 4)
     # The simulator's number of paths. With the 8 that endpoints have by default, jobs lost 601 to 907 packets instead of 912 to 1175.
     SPREAD = ("--lb", "reps", "--paths", "64")
-    # Times and losses may lie outside of the simulator's range by this share of its ends. The slowest of three jobs was 3 % outside
-    # of it, for reasons that are not known in full: a job's hosts send about twice as many acknowledgements as the simulator's.
-    MARGIN = 0.1
+    # Times and losses may lie outside of the simulator's range by this share of its ends.
+    MARGIN = NEAR
 
     def __init__(self, virtual: Virtual) -> None:
         self.virtual = virtual
