@@ -46,9 +46,9 @@ static SHOWN: AtomicU64 = AtomicU64::new(0);
 static COMPUTED: AtomicU64 = AtomicU64::new(0);
 
 /// Real time for which a helper thread sleeps between two readings of the clock.
-const NAP: Duration = Duration::from_millis(1);
+const SHORT_SLEEP: Duration = Duration::from_millis(1);
 /// Short sleeps without an advance of the clock after which a helper thread advances it.
-const MOST_NAPS: u32 = 50;
+const MOST_SHORT_SLEEPS: u32 = 50;
 
 thread_local! {
     /// The thread has called libfabric, so it may advance the clock of the process.
@@ -85,12 +85,12 @@ impl Drop for Call {
 pub(crate) fn enter() -> Option<Call> {
     virtual_time::clock().map(|clock| {
         DRIVES.set(true);
-        begin(clock)
+        begin_call(clock)
     })
 }
 
 #[cold]
-fn begin(clock: &'static VirtualClock) -> Call {
+fn begin_call(clock: &'static VirtualClock) -> Call {
     DEPTH.set(DEPTH.get() + 1);
     let call = Call(clock);
     let left_at = LEFT_AT.get();
@@ -100,7 +100,7 @@ fn begin(clock: &'static VirtualClock) -> Call {
         let computed = Span(u64::try_from(scaled).unwrap_or(u64::MAX));
         COMPUTED.fetch_add(computed.0, Ordering::Relaxed);
         clock.count_computation(computed);
-        pass(clock, clock.now() + computed);
+        advance_busy(clock, clock.now() + computed);
     }
     call
 }
@@ -124,7 +124,7 @@ fn first_timer(after: Time) -> Time {
 
 /// Serves the endpoints if a timer is due, and returns the time of the next timer. Returns `None`
 /// if a packet had arrived as well.
-fn next_timer(clock: &VirtualClock) -> Option<Time> {
+fn serve_due_timers(clock: &VirtualClock) -> Option<Time> {
     let timer = first_timer(Time::ZERO);
     if timer > clock.now() {
         return Some(timer);
@@ -153,12 +153,12 @@ fn serve_endpoints() -> bool {
 }
 
 /// Advances the clock to `until`, because the application computes or sleeps until then.
-fn pass(clock: &VirtualClock, until: Time) {
+fn advance_busy(clock: &VirtualClock, until: Time) {
     loop {
         if clock.now() >= until {
             return;
         }
-        let timer = next_timer(clock).unwrap_or_else(|| first_timer(clock.now()));
+        let timer = serve_due_timers(clock).unwrap_or_else(|| first_timer(clock.now()));
         clock.advance(timer.min(until), WaitReason::Busy);
         if clock.now() < until {
             serve_endpoints();
@@ -179,7 +179,7 @@ fn wait(clock: &VirtualClock, until: Time) -> bool {
         return serve_endpoints();
     }
     loop {
-        let Some(timer) = next_timer(clock) else { return true };
+        let Some(timer) = serve_due_timers(clock) else { return true };
         let reason = if timer <= longest { WaitReason::Timer } else { WaitReason::Idle };
         let progress = clock.advance(timer.min(until.max(clock.now())), reason);
         let busy = serve_endpoints();
@@ -288,13 +288,13 @@ extern "C" fn now_for_library() -> u64 {
 extern "C" fn wait_for_library(until: u64, wakes: c_int) -> c_int {
     let Some(clock) = virtual_time::clock() else { return -1 };
     let drives = DRIVES.get();
-    if !drives && rest(clock, Time(until), wakes != 0) {
+    if !drives && sleep_without_advancing(clock, Time(until), wakes != 0) {
         return 0;
     }
     let status = crate::boundary::value(-1, || {
         // `boundary::value` has advanced the clock by the time that the thread computed.
         if wakes == 0 {
-            pass(clock, Time(until));
+            advance_busy(clock, Time(until));
         } else {
             wait(clock, Time(until));
         }
@@ -318,17 +318,17 @@ extern "C" fn owns_for_library(fd: c_int) -> c_int {
 /// clock to `until`. With `wakes`, returns true after one short sleep. A helper thread does not
 /// advance the clock itself, because time would pass while the other threads compute. Returns false
 /// if the clock stands still, because the other threads may be waiting for this one.
-fn rest(clock: &VirtualClock, until: Time, wakes: bool) -> bool {
-    let (mut before, mut naps) = (clock.now(), 0);
+fn sleep_without_advancing(clock: &VirtualClock, until: Time, wakes: bool) -> bool {
+    let (mut before, mut sleeps) = (clock.now(), 0);
     while before < until {
-        std::thread::sleep(NAP);
+        std::thread::sleep(SHORT_SLEEP);
         let now = clock.now();
-        naps = if now == before { naps + 1 } else { 0 };
+        sleeps = if now == before { sleeps + 1 } else { 0 };
         before = now;
         if wakes {
             return true;
         }
-        if naps >= MOST_NAPS {
+        if sleeps >= MOST_SHORT_SLEEPS {
             return false;
         }
     }

@@ -22,8 +22,8 @@ impl Attendance {
     /// Counts an endpoint that attached, and notes its rank and the size of its job.
     pub fn attached(&mut self, hello: &Hello) {
         self.endpoints += 1;
-        self.ranks.extend(hello.member.rank);
-        self.expected = self.expected.max(hello.member.ranks.unwrap_or(0));
+        self.ranks.extend(hello.job_rank.rank);
+        self.expected = self.expected.max(hello.job_rank.ranks.unwrap_or(0));
     }
 
     /// Notes why an endpoint was refused; only the first `KEPT` reasons are kept.
@@ -70,8 +70,8 @@ mod tests {
         assert!(attendance.missing().is_empty(), "nobody said how many there are");
         let addr = "127.0.0.1:1".parse().expect("literal");
         for rank in [2, 0, 2] {
-            let member = JobRank { rank: Some(rank), ranks: Some(4) };
-            attendance.attached(&Hello { addr, host: None, process: 1, member });
+            let job_rank = JobRank { rank: Some(rank), ranks: Some(4) };
+            attendance.attached(&Hello { addr, host: None, process: 1, job_rank });
         }
         assert_eq!(
             (attendance.endpoints(), attendance.ranks(), attendance.missing()),

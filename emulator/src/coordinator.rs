@@ -33,7 +33,7 @@ pub(super) enum Activity {
 
 impl Activity {
     /// Returns whether the process computes or sleeps until a time.
-    pub(super) fn sleeps(&self) -> bool {
+    pub(super) fn is_busy(&self) -> bool {
         matches!(self, Self::Waiting(wait) if wait.reason == WaitReason::Busy)
     }
 }
@@ -103,7 +103,7 @@ pub(super) struct Coordinator {
     /// The smallest bound of all processes.
     bound: Time,
     /// The time that the network has reached.
-    passed: Time,
+    network_time: Time,
     /// The job has begun: all its ranks have attached.
     started: bool,
     /// Number of times that a process resumed.
@@ -131,7 +131,7 @@ impl Coordinator {
             lookahead: Picos::nanos(lookahead.0 / 1_000),
             processes: Vec::new(),
             bound: origin,
-            passed: origin,
+            network_time: origin,
             started: false,
             hand_overs: 0,
             hash: 0xcbf2_9ce4_8422_2325,
@@ -143,7 +143,7 @@ impl Coordinator {
 
     /// Adds a process. Returns its number.
     pub(super) fn add(&mut self) -> u32 {
-        let now = if self.started { self.floor() } else { self.origin };
+        let now = if self.started { self.earliest_return() } else { self.origin };
         self.processes.push(Process {
             activity: Activity::Running(now),
             arrival: None,
@@ -151,24 +151,24 @@ impl Coordinator {
             overhead: Span::ZERO,
             now,
         });
-        self.update();
+        self.update_bound();
         u32::try_from(self.processes.len() - 1).unwrap_or(u32::MAX)
     }
 
-    fn update(&mut self) {
+    fn update_bound(&mut self) {
         self.bound = self.processes.iter().map(Process::bound).min().unwrap_or(Time::NEVER);
     }
 
     /// Converts a time of a process to a time of the network model, which begins at 0.
-    fn model(&self, at: Time) -> Picos {
+    fn to_model_time(&self, at: Time) -> Picos {
         Picos::from_span(at.since(self.origin))
     }
 
     /// Returns the earliest time at which a process that returns from outside may send.
-    fn floor(&self) -> Time {
+    fn earliest_return(&self) -> Time {
         if self.bound == Time::NEVER {
             // Without a bound the network may have advanced past the clocks of all processes.
-            self.last_time().max(self.passed)
+            self.last_time().max(self.network_time)
         } else {
             self.bound
         }
@@ -191,7 +191,7 @@ impl Coordinator {
     pub(super) fn check_sent(&self, process: u32, at: Time) -> Result<Picos, BrokenPromise> {
         let at = match self.processes[process as usize].activity {
             Activity::Running(_) | Activity::Outside if !self.started => self.origin,
-            Activity::Outside => at.max(self.floor()),
+            Activity::Outside => at.max(self.earliest_return()),
             Activity::Running(promised) if at >= promised => at,
             Activity::Running(promised) => {
                 return Err(BrokenPromise { process, sent: at, promised });
@@ -201,18 +201,18 @@ impl Coordinator {
                 return Err(BrokenPromise { process, sent: at, promised: Time::NEVER });
             }
         };
-        Ok(self.model(at))
+        Ok(self.to_model_time(at))
     }
 
     /// Notes that a process waits, and adds the times that it has spent since its last wait.
-    pub(super) fn wait(&mut self, process: u32, mut wait: Wait) {
-        let floor = self.floor();
+    pub(super) fn note_wait(&mut self, process: u32, mut wait: Wait) {
+        let earliest_return = self.earliest_return();
         let state = &mut self.processes[process as usize];
         let earliest = match state.activity {
-            Activity::Outside => floor,
-            // While the process computed, `raise` moved its bound up and the network advanced past
-            // the process's clock. Its transport may now handle older timers and arrivals, but must
-            // not send before the bound.
+            Activity::Outside => earliest_return,
+            // While the process computed, `raise_bound` moved its bound up and the network advanced
+            // past the process's clock. Its transport may now handle older timers and arrivals, but
+            // must not send before the bound.
             Activity::Running(promised) => promised,
             Activity::Waiting(_) | Activity::Ended => wait.now,
         };
@@ -222,15 +222,15 @@ impl Coordinator {
         state.overhead = state.overhead + wait.overhead;
         state.now = wait.now;
         state.activity = Activity::Waiting(wait);
-        self.update();
+        self.update_bound();
     }
 
     /// Notes that a process waits for something outside of the network, or has ended.
-    pub(super) fn leave(&mut self, process: u32, activity: Activity) {
+    pub(super) fn set_absent(&mut self, process: u32, activity: Activity) {
         let ends = self.hash_until != Time::NEVER;
         self.was_outside |= self.started && !ends && activity == Activity::Outside;
         self.processes[process as usize].activity = activity;
-        self.update();
+        self.update_bound();
     }
 
     /// Notes that the program of a process enters MPI_Finalize at its time `at`.
@@ -239,11 +239,11 @@ impl Coordinator {
     }
 
     /// Raises the bound of a process that runs to `at`, because it has computed until then.
-    pub(super) fn raise(&mut self, process: u32, at: Time) {
+    pub(super) fn raise_bound(&mut self, process: u32, at: Time) {
         let state = &mut self.processes[process as usize];
         if let Activity::Running(bound) = state.activity {
             state.activity = Activity::Running(bound.max(at));
-            self.update();
+            self.update_bound();
         }
     }
 
@@ -282,9 +282,9 @@ impl Coordinator {
             return;
         }
         loop {
-            let bound = match self.limited(limit) {
+            let bound = match self.limited_bound(limit) {
                 Time::NEVER => Picos::NEVER,
-                bound => self.model(bound),
+                bound => self.to_model_time(bound),
             };
             let mut arrived = None;
             let more = emulation.step(bound, self.lookahead, &mut |delivery: &Delivery<'_>| {
@@ -306,7 +306,7 @@ impl Coordinator {
                 }
             });
             if !more {
-                self.passed = self.origin + emulation.network().now().span();
+                self.network_time = self.origin + emulation.network().now().span();
                 return;
             }
             if let Some((at, process)) = arrived {
@@ -321,7 +321,7 @@ impl Coordinator {
     /// that the next command may change the network. After all processes have ended, returns true
     /// until the network is empty, so that deliveries do not depend on when the emulator learns of
     /// the end.
-    pub(super) fn has_passed(&self, limit: Time, emulation: &Emulation) -> bool {
+    pub(super) fn has_reached(&self, limit: Time, emulation: &Emulation) -> bool {
         if self.bound < Time::NEVER {
             return self.bound > limit;
         }
@@ -331,7 +331,7 @@ impl Coordinator {
 
     /// Returns the smallest bound of all processes, or `limit` if that is earlier: the horizon
     /// without the lookahead.
-    fn limited(&self, limit: Option<Time>) -> Time {
+    fn limited_bound(&self, limit: Option<Time>) -> Time {
         limit.map_or(self.bound, |limit| limit.min(self.bound))
     }
 
@@ -347,7 +347,7 @@ impl Coordinator {
             return (Vec::new(), None);
         }
         let mut held = None;
-        let horizon = Time(self.limited(limit).0 + self.lookahead.0 / 1_000);
+        let horizon = Time(self.limited_bound(limit).0 + self.lookahead.0 / 1_000);
         let mut woken = Vec::new();
         for (number, process) in (0..).zip(&mut self.processes) {
             let Some(at) = process.wake_time().filter(|at| *at < horizon) else { continue };
@@ -368,7 +368,7 @@ impl Coordinator {
             woken.push((number, Resume { now: at, horizon }));
         }
         self.hand_overs += woken.len() as u64;
-        self.update();
+        self.update_bound();
         (woken, held)
     }
 

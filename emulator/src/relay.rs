@@ -465,7 +465,7 @@ impl Relay {
                     match attached {
                         Ok(((endpoint, welcome), hello)) => {
                             self.attendance.attached(&hello);
-                            let who = hello.member.rank.map(|rank| format!(", rank {rank},"));
+                            let who = hello.job_rank.rank.map(|rank| format!(", rank {rank},"));
                             let who = who.unwrap_or_default();
                             say(format_args!("{}{who} is host {}", endpoint.addr, endpoint.host));
                             client.role = Role::Endpoint(endpoint);
@@ -532,7 +532,7 @@ impl Relay {
         let host = match hello.host {
             Some(host) if host < hosts => host,
             Some(host) => {
-                let who = hello.member.rank.filter(|rank| *rank == host);
+                let who = hello.job_rank.rank.filter(|rank| *rank == host);
                 let who = who.map_or_else(String::new, |rank| format!("rank {rank} wants to be "));
                 return Err(format!("{who}host {host}; the hosts are 0 to {}", hosts - 1));
             }
@@ -552,7 +552,7 @@ impl Relay {
             addr: hello.addr,
             host,
             process: hello.process,
-            rank: hello.member.rank,
+            rank: hello.job_rank.rank,
             sent: 0,
             sent_bytes: 0,
             received: 0,

@@ -442,16 +442,16 @@ fn a_process_whose_bound_rose_while_it_computed_goes_on_at_its_bound() {
     let none = Span::ZERO;
     let wait = |now, until, reason| Wait { now, until, reason, computed: none, overhead: none };
     let number = coordinator.add();
-    coordinator.wait(number, wait(Time(1), Time(1), WaitReason::Sync));
+    coordinator.note_wait(number, wait(Time(1), Time(1), WaitReason::Sync));
     coordinator.start(false);
     let begin = Time(1);
     let (woken, _) = coordinator.wake(None, None);
     assert_eq!(woken.len(), 1);
     // It computes for 20 ms. Then its transport has to serve a timer of the first microsecond, for which
     // the process waits first.
-    coordinator.raise(number, begin + Span::millis(15));
+    coordinator.raise_bound(number, begin + Span::millis(15));
     assert_eq!(coordinator.bound(), begin + Span::millis(15));
-    coordinator.wait(number, wait(begin, begin + Span::micros(1), WaitReason::Busy));
+    coordinator.note_wait(number, wait(begin, begin + Span::micros(1), WaitReason::Busy));
     assert_eq!(coordinator.bound(), begin + Span::millis(15));
     let (woken, _) = coordinator.wake(None, None);
     assert_eq!(woken[0].1.now, begin + Span::millis(15));

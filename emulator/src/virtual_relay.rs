@@ -12,7 +12,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use squall_base::{Span, Time};
 use squall_net::emulator::frame::{
-    FrameKind, Hello, HostOverhead, PacketFrame, VirtualTime, Wait, encode, encode_address,
+    FrameKind, Hello, HostOverhead, PacketFrame, VirtualTimeRules, Wait, encode, encode_address,
 };
 use squall_netsim::Picos;
 
@@ -26,7 +26,7 @@ use super::relay::{JOB_IS_STUCK, Relay};
 /// virtual clock of a process begins later than the real clock that the process has seen.
 const BEFORE_ORIGIN: Span = Span::secs(10);
 /// Interval in real time at which the relay checks the processes that run.
-const LOOK_INTERVAL: Span = Span::millis(10);
+const CHECK_INTERVAL: Span = Span::millis(10);
 /// CPU time without a call after which the others no longer wait for a process, if computation
 /// takes no virtual time. The process may be polling memory that another rank has to write.
 const LONG_COMPUTATION: Span = Span::secs(2);
@@ -120,7 +120,7 @@ struct ProcessInfo {
     pid: u32,
     rank: Option<u32>,
     /// Result of the last check since the process resumed; `None` before the first one.
-    last_check: Option<Look>,
+    last_check: Option<ThreadActivity>,
     /// CPU time at the first check after the process resumed; `None` before that check.
     first_cpu: Option<Span>,
     /// Virtual time at which the process resumed.
@@ -131,7 +131,7 @@ struct ProcessInfo {
 
 /// CPU time and state of the threads of a process at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Look {
+struct ThreadActivity {
     /// CPU time that all threads have used.
     cpu: Span,
     /// All threads sleep: none runs, or waits for a disk.
@@ -140,7 +140,7 @@ struct Look {
 
 /// The processes in virtual time.
 pub(super) struct VirtualProcesses {
-    rules: VirtualTime,
+    rules: VirtualTimeRules,
     ranks: Option<u32>,
     coordinator: Coordinator,
     processes: Vec<ProcessInfo>,
@@ -149,7 +149,7 @@ pub(super) struct VirtualProcesses {
     /// Real time at which the job ended.
     ended: Option<Time>,
     /// Real time of the last check of the processes that run.
-    looked_at: Time,
+    checked_at: Time,
     /// A warning was printed that a rank computed for too long.
     warned: bool,
     /// The virtual and the real time at which the current pace began; `None` without a pace.
@@ -171,9 +171,9 @@ impl VirtualProcesses {
         lookahead: Picos,
         seed: u64,
     ) -> Self {
-        let rules = VirtualTime {
+        let rules = VirtualTimeRules {
             origin,
-            calendar: calendar(),
+            calendar: realtime_offset(),
             seed,
             // The caller has checked the range.
             cpu_scale: (config.cpu_scale * 1e6) as u32,
@@ -188,16 +188,16 @@ impl VirtualProcesses {
             processes: Vec::new(),
             began: None,
             ended: None,
-            looked_at: clock(),
+            checked_at: clock(),
             warned: false,
             paced_since: None,
             quiet_since: (None, origin),
             settled_since: None,
-            poll_timeout: LOOK_INTERVAL,
+            poll_timeout: CHECK_INTERVAL,
         }
     }
 
-    pub(super) const fn rules(&self) -> &VirtualTime {
+    pub(super) const fn rules(&self) -> &VirtualTimeRules {
         &self.rules
     }
 
@@ -255,14 +255,14 @@ pub(super) fn first_origin(now: Time) -> Time {
 }
 
 /// Returns CLOCK_REALTIME minus CLOCK_MONOTONIC, in nanoseconds.
-fn calendar() -> u64 {
+fn realtime_offset() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     (seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)).saturating_sub(clock().0)
 }
 
 /// Reads CPU time and state of the threads of a process. Returns `None` if it has ended.
-fn look_at(pid: u32) -> Option<Look> {
+fn read_thread_activity(pid: u32) -> Option<ThreadActivity> {
     let (mut cpu, mut asleep) = (0u64, true);
     for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
         let path = thread.path();
@@ -273,7 +273,7 @@ fn look_at(pid: u32) -> Option<Look> {
         let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
         asleep &= !matches!(state, Some('R' | 'D'));
     }
-    Some(Look { cpu: Span(cpu), asleep })
+    Some(ThreadActivity { cpu: Span(cpu), asleep })
 }
 
 impl Relay {
@@ -281,7 +281,7 @@ impl Relay {
     pub(super) fn run_in_virtual_time(
         &mut self,
         stop: &UnixStream,
-        say: &mut dyn FnMut(fmt::Arguments<'_>),
+        report: &mut dyn FnMut(fmt::Arguments<'_>),
     ) -> io::Result<()> {
         const STOP: u64 = u64::MAX;
         const LISTENER: u64 = u64::MAX - 1;
@@ -291,12 +291,12 @@ impl Relay {
         let mut events = Vec::with_capacity(64);
         while !self.stopped {
             if self.run_state.is_stuck(clock()) {
-                say(format_args!("{JOB_IS_STUCK}"));
+                report(format_args!("{JOB_IS_STUCK}"));
                 break;
             }
             events.clear();
-            let next = self.virtual_time.as_ref().map_or(LOOK_INTERVAL, |all| all.poll_timeout);
-            let wait = timespec(next.min(LOOK_INTERVAL));
+            let next = self.virtual_time.as_ref().map_or(CHECK_INTERVAL, |all| all.poll_timeout);
+            let wait = timespec(next.min(CHECK_INTERVAL));
             match epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), Some(&wait)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -307,7 +307,7 @@ impl Relay {
                     STOP => self.stopped = true,
                     LISTENER => {
                         let before = self.clients.iter().flatten().count();
-                        self.accept(say);
+                        self.accept(report);
                         for (slot, client) in self.clients.iter().enumerate() {
                             let Some(client) = client else { continue };
                             let data = EventData::new_u64(slot as u64);
@@ -322,12 +322,12 @@ impl Relay {
                             std::thread::sleep(Duration::from_millis(10));
                         }
                     }
-                    slot => self.serve_process(slot as usize, say),
+                    slot => self.serve_process(slot as usize, report),
                 }
             }
-            self.look_if_due(say);
-            if let Err(why) = self.go_on(say) {
-                say(format_args!("the emulator ends the job: {why}"));
+            self.check_running_processes(report);
+            if let Err(why) = self.advance(report) {
+                report(format_args!("the emulator ends the job: {why}"));
                 break;
             }
         }
@@ -338,38 +338,38 @@ impl Relay {
     }
 
     /// Reads from a connection, handles its frames, and closes it if it has ended or broken.
-    fn serve_process(&mut self, slot: usize, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+    fn serve_process(&mut self, slot: usize, report: &mut dyn FnMut(fmt::Arguments<'_>)) {
         let Some(mut client) = self.clients.get_mut(slot).and_then(Option::take) else { return };
         let gone = client.read().is_err();
-        let fine = match self.handle_process_frames(&mut client, slot, say) {
+        let fine = match self.handle_process_frames(&mut client, slot, report) {
             Ok(()) => true,
             Err(why) => {
-                say(format_args!("the emulator closes a connection: {why}"));
+                report(format_args!("the emulator closes a connection: {why}"));
                 false
             }
         };
         let flushed = client.flush().is_ok();
         if gone || !fine || !flushed || client.is_done() {
-            self.end_process(&client, say);
-            self.handle_disconnect(&client, say);
+            self.end_process(&client, report);
+            self.handle_disconnect(&client, report);
         } else {
             self.clients[slot] = Some(client);
         }
     }
 
     /// Handles the end of a process.
-    fn end_process(&mut self, client: &Client, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+    fn end_process(&mut self, client: &Client, report: &mut dyn FnMut(fmt::Arguments<'_>)) {
         if let (Role::Process { number, .. }, Some(all)) = (&client.role, &mut self.virtual_time) {
             if client.role.endpoints().next().is_some() {
                 let process = &all.coordinator.processes[*number as usize];
                 let at = process.now.since(all.rules.origin).0 as f64 / 1e9;
                 let name = all.name(*number);
-                say(format_args!(
+                report(format_args!(
                     "{name} left at {at:.6} s without closing its endpoint: it was killed, or ended without \
                      MPI_Finalize; messages of others to it fail"
                 ));
             }
-            all.coordinator.leave(*number, Activity::Ended);
+            all.coordinator.set_absent(*number, Activity::Ended);
             if all.coordinator.processes.iter().all(|p| p.activity == Activity::Ended) {
                 all.ended = Some(clock());
             }
@@ -380,7 +380,7 @@ impl Relay {
         &mut self,
         client: &mut Client,
         slot: usize,
-        say: &mut dyn FnMut(fmt::Arguments<'_>),
+        report: &mut dyn FnMut(fmt::Arguments<'_>),
     ) -> Result<(), String> {
         loop {
             let frame = match client.next() {
@@ -423,7 +423,7 @@ impl Relay {
                     let number = *number;
                     client.handled(len);
                     if let Some(all) = &mut self.virtual_time {
-                        all.coordinator.wait(number, wait);
+                        all.coordinator.note_wait(number, wait);
                         all.processes[number as usize].last_check = None;
                     }
                 }
@@ -450,9 +450,9 @@ impl Relay {
                 (FrameKind::Hello, Role::Unknown | Role::Process { .. }) => {
                     let hello = Hello::decode(frame.body()).map_err(|error| error.to_string());
                     client.handled(len);
-                    self.attach_to_process(client, slot, hello, say);
+                    self.attach_to_process(client, slot, hello, report);
                 }
-                (FrameKind::Command, Role::Unknown) => self.handle_command(client, say)?,
+                (FrameKind::Command, Role::Unknown) => self.handle_command(client, report)?,
                 (_, Role::Leaving) => client.handled(len),
                 (kind, _) => return Err(format!("unexpected {kind:?} frame")),
             }
@@ -465,7 +465,7 @@ impl Relay {
         client: &mut Client,
         slot: usize,
         hello: Result<Hello, String>,
-        say: &mut dyn FnMut(fmt::Arguments<'_>),
+        report: &mut dyn FnMut(fmt::Arguments<'_>),
     ) {
         let (known, endpoints) = match &client.role {
             Role::Process { number, endpoints } => (Some(*number), endpoints.len()),
@@ -475,7 +475,7 @@ impl Relay {
         let number = known.unwrap_or_else(|| u32::try_from(next).unwrap_or(u32::MAX));
         let attached = hello.and_then(|mut hello| {
             let tag = u64::from(number) | (endpoints as u64) << 32;
-            let port = port_of(hello.member.rank.unwrap_or(number), endpoints)?;
+            let port = port_of(hello.job_rank.rank.unwrap_or(number), endpoints)?;
             hello.addr.set_port(port);
             let (endpoint, mut welcome) = self.attach(&hello, tag)?;
             if let Some(rules) = &mut welcome.virtual_time {
@@ -488,7 +488,7 @@ impl Relay {
             Err(why) => {
                 self.attendance.refused(&why);
                 self.run_state.refused(clock());
-                say(format_args!("an endpoint was refused: {why}"));
+                report(format_args!("an endpoint was refused: {why}"));
                 match known {
                     // The process keeps its other endpoints.
                     Some(_) => client.push(&encode(FrameKind::Refused, why.as_bytes())),
@@ -503,7 +503,7 @@ impl Relay {
             all.processes.push(ProcessInfo {
                 slot,
                 pid: hello.process,
-                rank: hello.member.rank,
+                rank: hello.job_rank.rank,
                 last_check: None,
                 first_cpu: None,
                 resumed: all.rules.origin,
@@ -553,8 +553,8 @@ impl Relay {
     ///
     /// # Errors
     /// The job is in a deadlock; the text describes it.
-    fn go_on(&mut self, say: &mut dyn FnMut(fmt::Arguments<'_>)) -> Result<(), String> {
-        self.start_if_complete(say);
+    fn advance(&mut self, report: &mut dyn FnMut(fmt::Arguments<'_>)) -> Result<(), String> {
+        self.start_if_complete(report);
         loop {
             let Some(all) = &mut self.virtual_time else { return Ok(()) };
             if !all.coordinator.is_started() {
@@ -588,10 +588,10 @@ impl Relay {
                 Some(number)
             });
             if let (Some(next), Some(limit)) = (next, limit)
-                && all.coordinator.has_passed(limit, &self.emulation)
+                && all.coordinator.has_reached(limit, &self.emulation)
             {
                 self.emulation.advance_to(self.model(next));
-                self.apply_due_commands(next, say);
+                self.apply_due_commands(next, report);
                 continue;
             }
             let pace = self.pace()?;
@@ -599,7 +599,7 @@ impl Relay {
             let (woken, held) = all.coordinator.wake(limit, pace);
             all.poll_timeout = match (held, pace) {
                 (Some(held), Some(pace)) => held.since(pace.latest),
-                _ => LOOK_INTERVAL,
+                _ => CHECK_INTERVAL,
             };
             if woken.is_empty() {
                 return Ok(());
@@ -619,7 +619,7 @@ impl Relay {
     }
 
     /// Starts the job once all ranks are attached and wait.
-    fn start_if_complete(&mut self, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+    fn start_if_complete(&mut self, report: &mut dyn FnMut(fmt::Arguments<'_>)) {
         let (present, reported) = self.attendance.ranks();
         let Some(all) = &mut self.virtual_time else { return };
         if all.coordinator.is_started() || all.processes.is_empty() {
@@ -645,7 +645,7 @@ impl Relay {
         }
         all.coordinator.start(!ready);
         all.began = Some(clock());
-        say(format_args!("{there} ranks have attached; virtual time begins"));
+        report(format_args!("{there} ranks have attached; virtual time begins"));
     }
 
     /// Returns a pace if virtual time must not pass faster than real time. That is so while a
@@ -660,10 +660,10 @@ impl Relay {
         let outside = all.coordinator.processes.iter().any(|p| p.activity == Activity::Outside);
         let stuck = empty && all.coordinator.is_idle();
         let bound = all.coordinator.bound();
-        let sleeps = all.coordinator.processes.iter().any(|p| p.activity.sleeps());
+        let busy = all.coordinator.processes.iter().any(|p| p.activity.is_busy());
         // Time in which a process sleeps, computes or waits for its launcher does not count towards
         // a deadlock.
-        if all.quiet_since.0 != Some(self.totals.entered) || sleeps || outside {
+        if all.quiet_since.0 != Some(self.totals.entered) || busy || outside {
             let entered = (!outside && bound != Time::NEVER).then_some(self.totals.entered);
             all.quiet_since = (entered, bound);
         }
@@ -682,13 +682,13 @@ impl Relay {
     /// Checks the running processes every 10 ms of real time. A process that sleeps in the kernel
     /// becomes outside, and the others no longer wait for it. A process that computes gets a later
     /// bound, so that the network can advance meanwhile.
-    fn look_if_due(&mut self, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
+    fn check_running_processes(&mut self, report: &mut dyn FnMut(fmt::Arguments<'_>)) {
         let now = clock();
         let Some(all) = &mut self.virtual_time else { return };
-        if now.since(all.looked_at) < LOOK_INTERVAL {
+        if now.since(all.checked_at) < CHECK_INTERVAL {
             return;
         }
-        all.looked_at = now;
+        all.checked_at = now;
         for number in 0..u32::try_from(all.processes.len()).unwrap_or(u32::MAX) {
             let activity = all.coordinator.processes[number as usize].activity;
             if !matches!(activity, Activity::Running(_)) {
@@ -697,27 +697,27 @@ impl Relay {
             let name = all.name(number);
             let started = all.coordinator.is_started();
             let info = &mut all.processes[number as usize];
-            let Some(look) = look_at(info.pid) else { continue };
-            let first_cpu = *info.first_cpu.get_or_insert(look.cpu);
-            let cpu = look.cpu.saturating_sub(first_cpu);
-            let before = info.last_check.replace(look);
-            if look.asleep && before == Some(look) {
-                all.coordinator.leave(number, Activity::Outside);
+            let Some(check) = read_thread_activity(info.pid) else { continue };
+            let first_cpu = *info.first_cpu.get_or_insert(check.cpu);
+            let cpu = check.cpu.saturating_sub(first_cpu);
+            let before = info.last_check.replace(check);
+            if check.asleep && before == Some(check) {
+                all.coordinator.set_absent(number, Activity::Outside);
             } else if all.rules.cpu_scale > 0 {
                 // The relay cannot tell the provider's CPU time from the application's, so it
                 // subtracts an allowance.
                 let used = cpu.saturating_sub(UNCERTAIN_CPU).0 as u128;
                 let virtual_ns = used * u128::from(all.rules.cpu_scale) / 1_000_000;
                 let at = info.resumed + Span(u64::try_from(virtual_ns).unwrap_or(u64::MAX));
-                all.coordinator.raise(number, at);
+                all.coordinator.raise_bound(number, at);
             } else if cpu >= LONG_COMPUTATION && started || info.ending && cpu >= LONG_ENDING {
                 if !info.ending && !std::mem::replace(&mut all.warned, true) {
-                    say(format_args!(
+                    report(format_args!(
                         "{name} has computed for {LONG_COMPUTATION} without a call, while computation takes no \
                          virtual time; the others no longer wait for it, so the run is not repeatable"
                     ));
                 }
-                all.coordinator.leave(number, Activity::Outside);
+                all.coordinator.set_absent(number, Activity::Outside);
             }
         }
     }

@@ -63,12 +63,12 @@ impl Emulator {
         self.enter(host.map_or(HostChoice::Free, HostChoice::Number), JobRank::default())
     }
 
-    fn enter(&self, host: HostChoice, member: JobRank) -> std::io::Result<EmulatorPort> {
+    fn enter(&self, host: HostChoice, job_rank: JobRank) -> std::io::Result<EmulatorPort> {
         // So many that no choice of ports hashes all of them to one spine.
         let bind = "127.0.0.1:0".parse().unwrap();
         let config = PortConfig { bind, paths: 64, ..PortConfig::default() };
         let spec = EmulatorSpec { path: self.path.clone(), host, virtual_time: false };
-        EmulatorPort::attach(&spec, member, &config)
+        EmulatorPort::attach(&spec, job_rank, &config)
     }
 
     fn command(&self, text: &str) -> std::io::Result<String> {
@@ -228,18 +228,19 @@ fn links_fail_and_recover_on_command() {
 #[test]
 fn ranks_are_hosts_of_a_list() {
     let emulator = Emulator::up();
-    let member = |rank| JobRank { rank: Some(rank), ranks: Some(4) };
+    let job_rank = |rank| JobRank { rank: Some(rank), ranks: Some(4) };
     let list = || HostChoice::List("3,1x2".parse().unwrap());
-    let ports: Vec<_> = (0..3).map(|rank| emulator.enter(list(), member(rank)).unwrap()).collect();
+    let ports: Vec<_> =
+        (0..3).map(|rank| emulator.enter(list(), job_rank(rank)).unwrap()).collect();
     let hosts: Vec<_> = ports.iter().map(|port| port.welcome().host).collect();
     assert_eq!(hosts, [3, 1, 1]);
-    let error = emulator.enter(list(), member(3)).err().unwrap().to_string();
+    let error = emulator.enter(list(), job_rank(3)).err().unwrap().to_string();
     assert!(
         error.contains("the list of hosts 3,1x2 has 3 ranks, so rank 3 has no host"),
         "{error}"
     );
     let far = HostChoice::List("0,9".parse().unwrap());
-    let error = emulator.enter(far, member(1)).err().unwrap().to_string();
+    let error = emulator.enter(far, job_rank(1)).err().unwrap().to_string();
     assert!(error.contains("host 9; the hosts are 0 to"), "{error}");
 }
 

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use squall_net::emulator::frame::{
-    Frame, FrameKind, Hello, HostOverhead, JobRank, PacketFrame, Resume, VirtualTime, Wait,
+    Frame, FrameKind, Hello, HostOverhead, JobRank, PacketFrame, Resume, VirtualTimeRules, Wait,
     WaitReason, Welcome, encode, encode_address,
 };
 use squall_net::emulator::virtual_time::{self, Progress};
@@ -53,8 +53,8 @@ impl Emulator {
         let bytes = self.frame();
         let hello = Frame::first(&bytes).expect("a frame").expect("whole");
         let hello = Hello::decode(hello.body()).expect("a hello");
-        assert_eq!((hello.addr.port(), hello.member.rank), (0, Some(3)));
-        let rules = VirtualTime {
+        assert_eq!((hello.addr.port(), hello.job_rank.rank), (0, Some(3)));
+        let rules = VirtualTimeRules {
             origin: at(0),
             calendar: 7,
             seed: 1,
@@ -132,9 +132,9 @@ fn emulator(listener: UnixListener) -> (Sender<Script>, Receiver<()>) {
 
 fn open(spec: &EmulatorSpec) -> VirtualPort {
     let bind = "127.0.0.1:0".parse().expect("literal");
-    let member = JobRank { rank: Some(3), ranks: Some(4) };
+    let job_rank = JobRank { rank: Some(3), ranks: Some(4) };
     let config = PortConfig { bind, ..PortConfig::default() };
-    match attach(spec, member, &config).expect("an emulator") {
+    match attach(spec, job_rank, &config).expect("an emulator") {
         AttachedPort::Virtual(port) => *port,
         AttachedPort::Real(_) => panic!("the clock is virtual"),
     }

@@ -9,7 +9,7 @@ use squall_cc::NetworkProfile;
 use squall_engine::{Config, Engine, NOMINAL_OVERHEAD, TransportConfig, UET_PORT};
 use squall_monitor::JobPlace;
 use squall_net::emulator::RECEIVE_BUFFER;
-use squall_net::emulator::frame::{JobRank, VirtualTime, Welcome};
+use squall_net::emulator::frame::{JobRank, VirtualTimeRules, Welcome};
 use squall_net::{
     AttachedPort, CRC_LEN, CrcPort, EmulatorSpec, FaultPort, FaultSpec, HostChoice, PcapPort,
     PcapSpec, Port, PortConfig, SealPort, UdpPort, XdpPort, emulator,
@@ -191,7 +191,7 @@ enum PacketNetwork {
 
 impl PacketNetwork {
     /// Returns the rules of virtual time, if the network's clock is virtual.
-    fn virtual_time(&self) -> Option<&VirtualTime> {
+    fn virtual_time(&self) -> Option<&VirtualTimeRules> {
         match self {
             Self::Fabric(welcome) => welcome.virtual_time.as_ref(),
             Self::Sockets | Self::Frames => None,
@@ -202,7 +202,7 @@ impl PacketNetwork {
 /// Returns a generator that draws the same numbers in each run, for an endpoint in virtual time that does
 /// not encrypt. It depends on the run's seed and on the endpoint's port, which no other endpoint has. Only
 /// endpoints of the same job reach this one, so that nothing has to be secret.
-fn fixed_generator(rules: &VirtualTime) -> SecretRng {
+fn fixed_generator(rules: &VirtualTimeRules) -> SecretRng {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&rules.seed.to_le_bytes());
     bytes[8..10].copy_from_slice(&rules.port.to_le_bytes());
@@ -525,7 +525,7 @@ mod tests {
     #[test]
     fn fixed_numbers_depend_on_the_seed_and_the_port() {
         let draw = |seed, port| {
-            let rules = VirtualTime {
+            let rules = VirtualTimeRules {
                 origin: Time::ZERO,
                 calendar: 0,
                 seed,

@@ -325,17 +325,17 @@ impl World {
                 if self.real.chance(0.2) {
                     self.flush(number);
                     if self.real.chance(0.2) {
-                        self.coordinator.raise(number as u32, self.ranks[number].now);
+                        self.coordinator.raise_bound(number as u32, self.ranks[number].now);
                     }
                 }
             }
             State::Waiting(wait) => {
                 self.flush(number);
-                self.coordinator.wait(number as u32, wait);
+                self.coordinator.note_wait(number as u32, wait);
             }
             State::Ended => {
                 self.flush(number);
-                self.coordinator.leave(number as u32, Activity::Ended);
+                self.coordinator.set_absent(number as u32, Activity::Ended);
             }
         }
     }
@@ -364,7 +364,7 @@ impl World {
                 (rank.state != State::Ended).then_some(to)
             });
             if let (Some((at, failure)), Some(limit)) = (next, limit)
-                && self.coordinator.has_passed(limit, &self.emulation)
+                && self.coordinator.has_reached(limit, &self.emulation)
             {
                 let at = Picos::from_span(at.since(ORIGIN));
                 self.emulation.advance_to(at);
@@ -420,7 +420,7 @@ impl World {
                 let number = can_act[self.real.below(can_act.len() as u32) as usize];
                 let running = matches!(self.activity(number), Activity::Running(_));
                 if self.goes_outside && running && self.real.chance(0.02) {
-                    self.coordinator.leave(number as u32, Activity::Outside);
+                    self.coordinator.set_absent(number as u32, Activity::Outside);
                 } else if running || self.real.chance(0.1) {
                     self.serve(number);
                 }

@@ -37,7 +37,7 @@ fn coordinator(emulation: &Emulation, processes: u32) -> Coordinator {
     let mut coordinator = Coordinator::new(ORIGIN, emulation.lookahead());
     for number in 0..processes {
         assert_eq!(coordinator.add(), number);
-        coordinator.wait(number, wait(ORIGIN, ORIGIN, WaitReason::Idle));
+        coordinator.note_wait(number, wait(ORIGIN, ORIGIN, WaitReason::Idle));
     }
     coordinator
 }
@@ -101,20 +101,20 @@ fn processes_go_on_at_arrivals_or_at_their_own_times_and_keep_promises() {
     let sent = Time(ORIGIN.0 - 1);
     assert_eq!(early, Err(BrokenPromise { process: 0, sent, promised: ORIGIN }));
     assert_eq!(send(&coordinator, &mut emulation, at(10), (0, 1)), Ok(()));
-    coordinator.wait(0, wait(at(20), at(5_000), WaitReason::Busy));
+    coordinator.note_wait(0, wait(at(20), at(5_000), WaitReason::Busy));
     let waits = send(&coordinator, &mut emulation, at(6_000), (0, 1));
     assert_eq!(waits.map_err(|broken| broken.promised), Err(Time::NEVER));
     // Process 1 still runs, at the beginning.
     let nothing = go_on(&mut coordinator, &mut emulation, None);
     assert_eq!(nothing, (Vec::new(), Vec::new()));
-    coordinator.raise(1, at(800));
+    coordinator.raise_bound(1, at(800));
     let arrivals = go_on(&mut coordinator, &mut emulation, None).0;
     assert_eq!(arrivals, [(at(10 + CROSSING), 1)]);
     // The clock of process 1 has passed the arrival.
-    coordinator.wait(1, wait(at(2_000), at(9_000), WaitReason::Idle));
+    coordinator.note_wait(1, wait(at(2_000), at(9_000), WaitReason::Idle));
     let (_, woken) = go_on(&mut coordinator, &mut emulation, None);
     assert_eq!(woken, [(1, Resume { now: at(2_000), horizon: at(2_600) })]);
-    coordinator.wait(1, wait(at(2_000), at(9_000), WaitReason::Idle));
+    coordinator.note_wait(1, wait(at(2_000), at(9_000), WaitReason::Idle));
     let (_, woken) = go_on(&mut coordinator, &mut emulation, None);
     assert_eq!(woken, [(0, Resume { now: at(5_000), horizon: at(5_600) })], "it was received once");
     let one = &coordinator.processes[1];
@@ -132,8 +132,8 @@ fn the_pace_holds_back_those_that_only_poll_unless_it_is_for_all() {
             coordinator.start(false);
             go_on(&mut coordinator, &mut emulation, None);
             let pace = |ns| Some(Pace { latest: at(ns), for_all });
-            coordinator.wait(0, wait(at(10), at(1_000), reason));
-            coordinator.wait(1, wait(at(10), at(50_000), reason));
+            coordinator.note_wait(0, wait(at(10), at(1_000), reason));
+            coordinator.note_wait(1, wait(at(10), at(50_000), reason));
             let (woken, held) = coordinator.wake(None, pace(999));
             let holds = polls || for_all;
             assert_eq!(held, holds.then_some(at(1_000)), "{reason:?} {for_all}");
@@ -144,7 +144,7 @@ fn the_pace_holds_back_those_that_only_poll_unless_it_is_for_all() {
             }
             // An arrival holds nobody back.
             assert_eq!(send(&coordinator, &mut emulation, at(1_000), (0, 1)), Ok(()));
-            coordinator.leave(0, Activity::Ended);
+            coordinator.set_absent(0, Activity::Ended);
             coordinator.run(&mut emulation, None, &mut |_, _| Some(1));
             let (woken, held) = coordinator.wake(None, pace(1_000));
             let resume = Resume { now: at(1_000 + CROSSING), horizon: at(1_600 + CROSSING) };
@@ -161,15 +161,15 @@ fn nothing_passes_a_limit() {
     go_on(&mut coordinator, &mut emulation, None);
     assert_eq!(send(&coordinator, &mut emulation, at(400), (0, 1)), Ok(()));
     assert_eq!(send(&coordinator, &mut emulation, at(500), (0, 1)), Ok(()));
-    coordinator.wait(0, wait(at(600), at(5_000), WaitReason::Busy));
-    coordinator.wait(1, wait(at(600), at(5_000), WaitReason::Busy));
+    coordinator.note_wait(0, wait(at(600), at(5_000), WaitReason::Busy));
+    coordinator.note_wait(1, wait(at(600), at(5_000), WaitReason::Busy));
     // The network changes 600 ns after the limit, before the second packet arrives.
     let limit = at(499 + CROSSING - 600);
     let (arrivals, woken) = go_on(&mut coordinator, &mut emulation, Some(limit));
     assert_eq!(arrivals, [(at(400 + CROSSING), 1)]);
     assert_eq!(woken, [(1, Resume { now: at(400 + CROSSING), horizon: at(499 + CROSSING) })]);
     assert!(coordinator.bound() > limit);
-    coordinator.wait(1, wait(at(400 + CROSSING), at(5_000), WaitReason::Busy));
+    coordinator.note_wait(1, wait(at(400 + CROSSING), at(5_000), WaitReason::Busy));
     assert_eq!(go_on(&mut coordinator, &mut emulation, Some(limit)), (Vec::new(), Vec::new()));
     let (arrivals, woken) = go_on(&mut coordinator, &mut emulation, None);
     assert_eq!((arrivals, woken.len()), (vec![(at(500 + CROSSING), 1)], 1));
@@ -190,17 +190,17 @@ fn a_process_comes_back_when_the_network_has_gone_on_without_any() {
     coordinator.start(false);
     go_on(&mut coordinator, &mut emulation, None);
     assert_eq!(send(&coordinator, &mut emulation, at(10), (0, 1)), Ok(()));
-    coordinator.leave(0, Activity::Outside);
-    coordinator.leave(1, Activity::Outside);
+    coordinator.set_absent(0, Activity::Outside);
+    coordinator.set_absent(1, Activity::Outside);
     let arrivals = go_on(&mut coordinator, &mut emulation, None).0;
     assert_eq!(arrivals, [(at(10 + CROSSING), 1)]);
     // The clock of process 0 stands at 20 ns.
     assert_eq!(send(&coordinator, &mut emulation, at(20), (0, 1)), Ok(()));
-    coordinator.wait(0, wait(at(20), at(30), WaitReason::Idle));
+    coordinator.note_wait(0, wait(at(20), at(30), WaitReason::Idle));
     let (arrivals, woken) = go_on(&mut coordinator, &mut emulation, None);
     assert_eq!(woken, [(0, Resume { now: at(10 + CROSSING), horizon: at(610 + CROSSING) })]);
     assert_eq!(arrivals, []);
-    coordinator.leave(0, Activity::Ended);
+    coordinator.set_absent(0, Activity::Ended);
     let arrivals = go_on(&mut coordinator, &mut emulation, None).0;
     assert_eq!(arrivals, [(at(10 + 2 * CROSSING), 1)]);
 }
@@ -209,10 +209,10 @@ fn a_process_comes_back_when_the_network_has_gone_on_without_any() {
 fn a_job_whose_processes_are_all_outside_goes_on_with_the_first_that_comes_back() {
     let mut emulation = star();
     let mut coordinator = coordinator(&emulation, 2);
-    coordinator.leave(0, Activity::Outside);
-    coordinator.leave(1, Activity::Outside);
+    coordinator.set_absent(0, Activity::Outside);
+    coordinator.set_absent(1, Activity::Outside);
     coordinator.start(true);
-    coordinator.wait(1, wait(ORIGIN, ORIGIN + Span(5), WaitReason::Idle));
+    coordinator.note_wait(1, wait(ORIGIN, ORIGIN + Span(5), WaitReason::Idle));
     let (_, woken) = go_on(&mut coordinator, &mut emulation, None);
     assert_eq!(woken, [(1, Resume { now: at(5), horizon: at(605) })]);
 }
@@ -225,13 +225,13 @@ fn the_network_changes_after_the_job_as_long_as_it_has_packets() {
     go_on(&mut coordinator, &mut emulation, None);
     assert_eq!(send(&coordinator, &mut emulation, at(10), (0, 1)), Ok(()));
     let limit = at(100);
-    coordinator.leave(0, Activity::Outside);
-    coordinator.leave(1, Activity::Outside);
+    coordinator.set_absent(0, Activity::Outside);
+    coordinator.set_absent(1, Activity::Outside);
     go_on(&mut coordinator, &mut emulation, Some(limit));
-    assert!(!coordinator.has_passed(limit, &emulation), "a process may come back");
-    coordinator.leave(0, Activity::Ended);
-    coordinator.leave(1, Activity::Ended);
-    assert!(coordinator.has_passed(limit, &emulation));
+    assert!(!coordinator.has_reached(limit, &emulation), "a process may come back");
+    coordinator.set_absent(0, Activity::Ended);
+    coordinator.set_absent(1, Activity::Ended);
+    assert!(coordinator.has_reached(limit, &emulation));
     assert_eq!(go_on(&mut coordinator, &mut emulation, None).0.len(), 1);
-    assert!(!coordinator.has_passed(limit, &emulation), "nothing is in the network");
+    assert!(!coordinator.has_reached(limit, &emulation), "nothing is in the network");
 }

@@ -91,7 +91,7 @@ impl Endpoint {
         let stream = UnixStream::connect(socket).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let mut endpoint = Self { addr, stream, bytes: Vec::new() };
-        let hello = Hello { addr, host: Some(host), process: 7, member: JobRank::default() };
+        let hello = Hello { addr, host: Some(host), process: 7, job_rank: JobRank::default() };
         endpoint.stream.write_all(&hello.encode()).unwrap();
         endpoint
     }
@@ -247,7 +247,7 @@ fn unverified_senders_and_repeated_datagrams_open_no_session() {
     let attached =
         || -> Status { serde_json::from_str(&ask(&here, &Command::Status).unwrap()).unwrap() };
     let addr = SocketAddr::from(([10, 0, 0, 1], 1));
-    let hello = Hello { addr, host: None, process: 7, member: JobRank::default() }.encode();
+    let hello = Hello { addr, host: None, process: 7, job_rank: JobRank::default() }.encode();
 
     // The far end accepts no session that has not asked first.
     say(name, Content::Piece(0, &hello));

@@ -31,7 +31,7 @@ fn processes(count: u32) -> VirtualProcesses {
 fn a_deadlock_is_explained_with_the_state_of_each_rank() {
     let mut all = processes(2);
     all.coordinator.processes[0].now = ORIGIN + Span(10_000_123_000);
-    all.coordinator.leave(1, Activity::Ended);
+    all.coordinator.set_absent(1, Activity::Ended);
     let expected = "deadlock, because no rank computed and no packet entered the network for 10.0s of virtual time; look for a \
                     receive without a send among the ranks that wait:\n  rank 0 waits; its clock shows 10.000123 s\n  \
                     rank 1 has ended; its clock shows 0.000000 s";

@@ -278,7 +278,7 @@ pub struct Hello {
     /// Process ID, for listings.
     pub process: u32,
     /// Rank of the process, as far as its launcher reports it.
-    pub member: JobRank,
+    pub job_rank: JobRank,
 }
 
 /// Rank of an endpoint's process in a job.
@@ -297,7 +297,7 @@ impl Hello {
         let mut body = MAGIC.to_vec();
         body.extend_from_slice(&encode_address(self.addr));
         let known = |number: Option<u32>| number.unwrap_or(u32::MAX);
-        let JobRank { rank, ranks } = self.member;
+        let JobRank { rank, ranks } = self.job_rank;
         for word in [known(self.host), self.process, known(rank), known(ranks)] {
             body.extend_from_slice(&word.to_le_bytes());
         }
@@ -318,8 +318,8 @@ impl Hello {
             u32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]])
         };
         let known = |at: usize| Some(word(at)).filter(|number| *number != u32::MAX);
-        let member = JobRank { rank: known(8), ranks: known(12) };
-        Ok(Self { addr, host: known(0), process: word(4), member })
+        let job_rank = JobRank { rank: known(8), ranks: known(12) };
+        Ok(Self { addr, host: known(0), process: word(4), job_rank })
     }
 }
 
@@ -339,12 +339,12 @@ pub struct Welcome {
     /// Switches trim packets instead of dropping them.
     pub trimming: bool,
     /// The rules of virtual time, if the network's clock is virtual.
-    pub virtual_time: Option<VirtualTime>,
+    pub virtual_time: Option<VirtualTimeRules>,
 }
 
 /// The rules by which the virtual clock of a process advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VirtualTime {
+pub struct VirtualTimeRules {
     /// Time at which the clock begins, on the axis of CLOCK_MONOTONIC.
     pub origin: Time,
     /// Nanoseconds from CLOCK_MONOTONIC to CLOCK_REALTIME.
@@ -385,7 +385,7 @@ impl Default for HostOverhead {
     }
 }
 
-impl VirtualTime {
+impl VirtualTimeRules {
     /// Number of bytes of the encoded rules.
     const LEN: usize = 8 * 8;
 
@@ -409,7 +409,7 @@ impl VirtualTime {
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::LEN] = bytes.first_chunk()?;
-        let long = |at: usize| long_at(bytes, at * 8);
+        let long = |at: usize| u64_at(bytes, at * 8);
         let pair = |at: usize| (long(at) as u32, (long(at) >> 32) as u32);
         let ((cpu_scale, clock), (send, receive), (poll, byte)) = (pair(4), pair(5), pair(6));
         Some(Self {
@@ -425,7 +425,7 @@ impl VirtualTime {
 }
 
 /// Returns the number at the offset `at` of `bytes`, which are long enough.
-fn long_at(bytes: &[u8], at: usize) -> u64 {
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes[at..at + 8].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }
 
@@ -488,7 +488,7 @@ impl Wait {
             .map_err(|_| FrameError::Length(frame.kind, frame.bytes.len()))?;
         let reasons = [WaitReason::Idle, WaitReason::Sync, WaitReason::Busy, WaitReason::Timer];
         let reason = reasons.into_iter().find(|reason| *reason as u8 == bytes[1]);
-        let long = |at: usize| long_at(bytes, HEAD + at * 8);
+        let long = |at: usize| u64_at(bytes, HEAD + at * 8);
         Ok(Self {
             now: Time(long(0)),
             until: Time(long(1)),
@@ -528,7 +528,7 @@ impl Resume {
             .bytes
             .try_into()
             .map_err(|_| FrameError::Length(frame.kind, frame.bytes.len()))?;
-        Ok(Self { now: Time(long_at(bytes, HEAD)), horizon: Time(long_at(bytes, HEAD + 8)) })
+        Ok(Self { now: Time(u64_at(bytes, HEAD)), horizon: Time(u64_at(bytes, HEAD + 8)) })
     }
 }
 
@@ -568,15 +568,15 @@ impl Welcome {
             |at: usize| u32::from_le_bytes([rest[at], rest[at + 1], rest[at + 2], rest[at + 3]]);
         let virtual_time = match word(12) & IN_VIRTUAL_TIME {
             0 => None,
-            _ => Some(VirtualTime::decode(rules).ok_or(length)?),
+            _ => Some(VirtualTimeRules::decode(rules).ok_or(length)?),
         };
         Ok(Self {
             host: word(0),
             hosts: word(4),
             mtu: word(8),
             trimming: word(12) & TRIMS != 0,
-            rate: Rate(long_at(rest, 16)),
-            base_rtt: Span(long_at(rest, 24)),
+            rate: Rate(u64_at(rest, 16)),
+            base_rtt: Span(u64_at(rest, 24)),
             virtual_time,
         })
     }
@@ -616,14 +616,14 @@ mod tests {
     fn greetings_survive_the_round_trip() {
         let addr = "127.0.0.1:4793".parse().unwrap();
         for host in [None, Some(3)] {
-            let member = JobRank { rank: host, ranks: Some(4) };
-            let hello = Hello { addr, host, process: 9, member };
+            let job_rank = JobRank { rank: host, ranks: Some(4) };
+            let hello = Hello { addr, host, process: 9, job_rank };
             let bytes = hello.encode();
             let frame = Frame::first(&bytes).unwrap().unwrap();
             assert_eq!(frame.kind, FrameKind::Hello);
             assert_eq!(Hello::decode(frame.body()), Ok(hello));
         }
-        let rules = VirtualTime {
+        let rules = VirtualTimeRules {
             origin: Time(1 << 50),
             calendar: 7,
             seed: 9,
@@ -689,7 +689,7 @@ mod tests {
             addr: "10.0.0.1:1".parse().unwrap(),
             host: None,
             process: 1,
-            member: JobRank::default(),
+            job_rank: JobRank::default(),
         };
         let hello = hello.encode();
         assert!(matches!(

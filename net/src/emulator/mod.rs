@@ -89,7 +89,7 @@ pub enum AttachedPort {
     Virtual(Box<VirtualPort>),
 }
 
-/// Binds the address (port 0: any) and attaches to the emulator under it, with the rank `member`.
+/// Binds the address (port 0: any) and attaches to the emulator under it, with the rank `job_rank`.
 /// Waits for the emulator's answer for at most five seconds.
 ///
 /// # Errors
@@ -98,7 +98,7 @@ pub enum AttachedPort {
 /// emulator, or its clock is not of the kind that `spec` says.
 pub fn attach(
     spec: &EmulatorSpec,
-    member: JobRank,
+    job_rank: JobRank,
     config: &PortConfig,
 ) -> io::Result<AttachedPort> {
     if config.bind.ip().is_unspecified() {
@@ -107,8 +107,8 @@ pub fn attach(
             "an endpoint on an emulator cannot be bound to the unspecified address",
         ));
     }
-    let host = spec.host_of(member);
-    let hello = |addr, host| Hello { addr, host, process: std::process::id(), member }.encode();
+    let host = spec.host_of(job_rank);
+    let hello = |addr, host| Hello { addr, host, process: std::process::id(), job_rank }.encode();
     let attached = host.map_err(|text| io::Error::new(ErrorKind::InvalidInput, text));
     let attached = attached.and_then(|host| {
         if spec.virtual_time {
@@ -139,8 +139,8 @@ impl EmulatorPort {
     ///
     /// # Errors
     /// See [`attach`].
-    pub fn attach(spec: &EmulatorSpec, member: JobRank, config: &PortConfig) -> io::Result<Self> {
-        match attach(&EmulatorSpec { virtual_time: false, ..spec.clone() }, member, config)? {
+    pub fn attach(spec: &EmulatorSpec, job_rank: JobRank, config: &PortConfig) -> io::Result<Self> {
+        match attach(&EmulatorSpec { virtual_time: false, ..spec.clone() }, job_rank, config)? {
             AttachedPort::Real(port) => Ok(*port),
             AttachedPort::Virtual(_) => Err(ErrorKind::InvalidInput.into()),
         }

@@ -115,13 +115,13 @@ impl EmulatorSpec {
     ///
     /// # Errors
     /// There is a list, but it has no host for this rank, or no launcher set a rank.
-    pub fn host_of(&self, member: JobRank) -> Result<Option<u32>, String> {
+    pub fn host_of(&self, job_rank: JobRank) -> Result<Option<u32>, String> {
         match &self.host {
             HostChoice::Free => Ok(None),
             HostChoice::Number(host) => Ok(Some(*host)),
-            HostChoice::Rank => Ok(member.rank),
+            HostChoice::Rank => Ok(job_rank.rank),
             HostChoice::List(list) => {
-                let rank = member.rank.ok_or_else(|| {
+                let rank = job_rank.rank.ok_or_else(|| {
                     format!(
                         "no launcher gave this process a rank, which the list of hosts {list} needs"
                     )
@@ -188,7 +188,7 @@ impl FromStr for EmulatorSpec {
 mod tests {
     use super::*;
 
-    fn member(rank: Option<u32>) -> JobRank {
+    fn job_rank(rank: Option<u32>) -> JobRank {
         JobRank { rank, ranks: None }
     }
 
@@ -217,14 +217,14 @@ mod tests {
                 virtual_time: false
             }
         );
-        assert_eq!(spec.host_of(member(Some(1))), Ok(Some(7)));
+        assert_eq!(spec.host_of(job_rank(Some(1))), Ok(Some(7)));
         let spec: EmulatorSpec = "/run/f,host=rank".parse().unwrap();
         assert_eq!(
             spec,
             EmulatorSpec { path: "/run/f".into(), host: HostChoice::Rank, virtual_time: false }
         );
-        assert_eq!(spec.host_of(member(Some(5))), Ok(Some(5)));
-        assert_eq!(spec.host_of(member(None)), Ok(None));
+        assert_eq!(spec.host_of(job_rank(Some(5))), Ok(Some(5)));
+        assert_eq!(spec.host_of(job_rank(None)), Ok(None));
         for bad in ["", "/a,rank=3", "/a,b", "/a,host=x", "/a,host=", ",host=1", "/a,host=1,,2"] {
             let error = bad.parse::<EmulatorSpec>().unwrap_err().to_string();
             assert!(error.contains("host=NUMBER") && error.contains("host=LIST"), "{error}");
@@ -234,11 +234,12 @@ mod tests {
     #[test]
     fn a_list_has_a_host_for_each_rank() {
         let spec: EmulatorSpec = "/run/f,host=0,2x3,5-7".parse().unwrap();
-        let hosts: Vec<_> = (0..7).map(|rank| spec.host_of(member(Some(rank))).unwrap()).collect();
+        let hosts: Vec<_> =
+            (0..7).map(|rank| spec.host_of(job_rank(Some(rank))).unwrap()).collect();
         assert_eq!(hosts, [0, 2, 2, 2, 5, 6, 7].map(Some));
-        let error = spec.host_of(member(Some(7))).unwrap_err();
+        let error = spec.host_of(job_rank(Some(7))).unwrap_err();
         assert_eq!(error, "the list of hosts 0,2x3,5,6,7 has 7 ranks, so rank 7 has no host");
-        let error = spec.host_of(member(None)).unwrap_err();
+        let error = spec.host_of(job_rank(None)).unwrap_err();
         assert!(error.contains("no launcher gave this process a rank"), "{error}");
         assert_eq!("0,2x3,5,6,7".parse::<HostList>(), "0,2x3,5-7".parse());
     }

@@ -47,7 +47,7 @@ fn emulator<T: Send + 'static>(
         let mut bytes =
             vec![
                 0;
-                Hello { addr: config().bind, host: None, process: 0, member: JobRank::default() }
+                Hello { addr: config().bind, host: None, process: 0, job_rank: JobRank::default() }
                     .encode()
                     .len()
             ];

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::frame::{
-    self, Frame, FrameError, FrameKind, MAX_FRAME, PacketFrame, Resume, VirtualTime, Wait,
+    self, Frame, FrameError, FrameKind, MAX_FRAME, PacketFrame, Resume, VirtualTimeRules, Wait,
     WaitReason, Welcome, encode,
 };
 use super::{
@@ -63,7 +63,7 @@ pub fn clock() -> Option<&'static VirtualClock> {
 /// The virtual clock of a process, and its connection to the emulator.
 pub struct VirtualClock {
     spec: EmulatorSpec,
-    rules: VirtualTime,
+    rules: VirtualTimeRules,
     /// The job has begun.
     begun: AtomicBool,
     /// Nanoseconds for which the process has computed since its last wait.
@@ -225,7 +225,7 @@ pub enum Progress {
 impl VirtualClock {
     /// Returns the rules by which the clock advances.
     #[must_use]
-    pub const fn rules(&self) -> &VirtualTime {
+    pub const fn rules(&self) -> &VirtualTimeRules {
         &self.rules
     }
 
@@ -267,7 +267,7 @@ impl VirtualClock {
         let mut state = self.lock();
         let now = self.now();
         if now >= state.horizon && state.alive {
-            self.ask(&mut state, Wait { now, until: now, ..Wait::of(WaitReason::Sync) });
+            self.request_resume(&mut state, Wait { now, until: now, ..Wait::of(WaitReason::Sync) });
         }
     }
 
@@ -297,7 +297,7 @@ impl VirtualClock {
             let before = state.arrived;
             // Ask for `next`, not `until`: a known arrival may lie at or after the horizon, and the
             // emulator, which has already announced it, would let the process pass it.
-            self.ask(&mut state, Wait { now, until: next, ..Wait::of(reason) });
+            self.request_resume(&mut state, Wait { now, until: next, ..Wait::of(reason) });
             // The clock has reached a known arrival, or it had passed one that was unknown.
             let due = state.next_arrival(now).is_some_and(|at| at <= self.now());
             if due || state.arrived > before && state.earliest <= self.now() {
@@ -307,7 +307,7 @@ impl VirtualClock {
     }
 
     /// Sends a wait to the emulator, reads its answer, and sets the clock to the time in it.
-    fn ask(&self, state: &mut State, wait: Wait) {
+    fn request_resume(&self, state: &mut State, wait: Wait) {
         let wait = Wait {
             computed: Span(self.computed.swap(0, Ordering::Relaxed)),
             overhead: Span(self.overhead.swap(0, Ordering::Relaxed)),
@@ -392,7 +392,7 @@ impl Wait {
 }
 
 /// Returns a forked child to real time. The connection to the emulator stays its parent's.
-extern "C" fn leave_in_child() {
+extern "C" fn end_in_child() {
     NOW.store(0, Ordering::Relaxed);
 }
 
@@ -456,7 +456,7 @@ impl VirtualPort {
             });
             // SAFETY: pthread_atfork(3) keeps the function, which is never unloaded: the provider's library
             // stays loaded while it has objects, and only stores a number into a static of this crate.
-            unsafe { libc::pthread_atfork(None, None, Some(leave_in_child)) };
+            unsafe { libc::pthread_atfork(None, None, Some(end_in_child)) };
             NOW.store(rules.origin.0, Ordering::Relaxed);
             (clock, 0, welcome)
         };
@@ -496,7 +496,7 @@ impl VirtualPort {
     /// Returns the backlog of the host's wire, in picoseconds, above which the port accepts no data
     /// packet. A transport measures round trips from the hand-over of a packet, so packets must not
     /// wait long in the card.
-    fn ahead(&self) -> u64 {
+    fn max_backlog(&self) -> u64 {
         (self.transmit_time(self.welcome.mtu.into()) * PACKETS_AHEAD).max(LEAST_AHEAD)
     }
 
@@ -538,11 +538,11 @@ impl Port for VirtualPort {
         let mut report = SendReport::default();
         let mut state = self.clock.lock();
         let (sent, alive) = (self.clock.now(), state.alive);
-        let (now_ps, ahead) = (sent.0.saturating_mul(1000), self.ahead());
+        let (now_ps, max_backlog) = (sent.0.saturating_mul(1000), self.max_backlog());
         self.blocked = false;
         for packet in burst.packets() {
             let control = packet.class == TrafficClass::Control;
-            if alive && !control && state.wire_free > now_ps + ahead {
+            if alive && !control && state.wire_free > now_ps + max_backlog {
                 self.blocked = true;
                 self.counters.tx_blocked += 1;
                 break;
@@ -659,8 +659,9 @@ impl Port for VirtualPort {
         let state = self.clock.lock();
         let mailbox = state.mailboxes.get(usize::from(self.number))?.as_ref()?;
         let arrival = mailbox.arrivals.front().map(|arrival| arrival.head.sent);
-        let room =
-            self.blocked.then(|| Time(state.wire_free.saturating_sub(self.ahead()).div_ceil(1000)));
+        let room = self
+            .blocked
+            .then(|| Time(state.wire_free.saturating_sub(self.max_backlog()).div_ceil(1000)));
         [arrival, room].into_iter().flatten().min()
     }
 

@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_short, c_ushort, c_void};
 use libc::{clockid_t, time_t, timespec, timeval};
 
 use crate::real;
-use crate::time_value::{NANOSECONDS, timespec_from, timeval_from};
+use crate::time_value::{NS_PER_SECOND, timespec_from, timeval_from};
 use crate::virtual_clock::{Axis, VirtualClock};
 
 /// Structure of ftime(3), which the crate libc lacks.
@@ -69,7 +69,7 @@ unsafe extern "C-unwind" fn time(result: *mut time_t) -> time_t {
         // SAFETY: the argument is that of the caller, NULL or a place for the result.
         return unsafe { real::time(result) };
     };
-    let seconds = now.div_euclid(NANOSECONDS);
+    let seconds = now.div_euclid(NS_PER_SECOND);
     if !result.is_null() {
         // SAFETY: the caller of time passes NULL, tested above, or a place for the result.
         unsafe { result.write(seconds) };

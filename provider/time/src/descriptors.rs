@@ -104,7 +104,7 @@ fn from_milliseconds(timeout: c_int) -> Option<u64> {
 }
 
 /// Returns a timeout in milliseconds, rounded up; -1 for no timeout.
-fn milliseconds(timeout: Option<u64>) -> c_int {
+fn to_milliseconds(timeout: Option<u64>) -> c_int {
     timeout
         .map_or(-1, |timeout| c_int::try_from(timeout.div_ceil(MILLISECOND)).unwrap_or(c_int::MAX))
 }
@@ -154,7 +154,7 @@ fn with_timespec(timeout: Option<u64>, wait: impl FnOnce(*const timespec) -> c_i
 ///
 /// # Safety
 /// `fds` points to `count` structures while the iterator is used.
-unsafe fn polled(fds: *const pollfd, count: nfds_t) -> impl Iterator<Item = c_int> {
+unsafe fn poll_fds(fds: *const pollfd, count: nfds_t) -> impl Iterator<Item = c_int> {
     let count = usize::try_from(count).unwrap_or(0);
     // SAFETY: the index is below the number of structures that the caller promised.
     (0..count).map(move |index| unsafe { (*fds.add(index)).fd })
@@ -167,9 +167,9 @@ unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int
         from_milliseconds(timeout),
         // SAFETY: the array is the caller's, and the real function has just read all of it without
         // an error.
-        |clock| Watched::of(clock, unsafe { polled(fds, count) }),
+        |clock| Watched::of(clock, unsafe { poll_fds(fds, count) }),
         // SAFETY: the array is the caller's, who promised what poll(2) demands.
-        |timeout| unsafe { real::poll(fds, count, milliseconds(timeout)) },
+        |timeout| unsafe { real::poll(fds, count, to_milliseconds(timeout)) },
     );
     ready
 }
@@ -211,7 +211,7 @@ unsafe extern "C-unwind" fn ppoll(
         given,
         // SAFETY: the array is the caller's, and the real function has just read all of it without
         // an error.
-        |clock| Watched::of(clock, unsafe { polled(fds, count) }),
+        |clock| Watched::of(clock, unsafe { poll_fds(fds, count) }),
         |timeout| with_timespec(timeout, wait),
     );
     ready
@@ -379,7 +379,7 @@ unsafe extern "C-unwind" fn epoll_wait(
 ) -> c_int {
     // SAFETY: the array is the caller's, who promised what epoll_wait(2) demands.
     let wait = |timeout: c_int| unsafe { real::epoll_wait(set, events, room, timeout) };
-    wait_for_set(set, from_milliseconds(timeout), |timeout| wait(milliseconds(timeout)))
+    wait_for_set(set, from_milliseconds(timeout), |timeout| wait(to_milliseconds(timeout)))
 }
 
 /// Waits for the descriptors of an epoll set with another signal mask: epoll_pwait(2).
@@ -393,7 +393,7 @@ unsafe extern "C-unwind" fn epoll_pwait(
 ) -> c_int {
     // SAFETY: array and mask are the caller's, who promised what epoll_pwait(2) demands.
     let wait = |timeout: c_int| unsafe { real::epoll_pwait(set, events, room, timeout, mask) };
-    wait_for_set(set, from_milliseconds(timeout), |timeout| wait(milliseconds(timeout)))
+    wait_for_set(set, from_milliseconds(timeout), |timeout| wait(to_milliseconds(timeout)))
 }
 
 /// Waits for the descriptors of an epoll set with another signal mask: epoll_pwait2(2).

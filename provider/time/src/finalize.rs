@@ -41,5 +41,5 @@ pub(crate) fn call_in_local_library() -> c_int {
             return unsafe { transmute::<*mut c_void, Function>(found)() };
         }
     }
-    real::fail()
+    real::fail_with_enosys()
 }

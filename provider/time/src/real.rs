@@ -29,14 +29,14 @@ pub(crate) fn set_errno(error: c_int) {
 }
 
 /// Sets ENOSYS and returns -1, the result of a function that the C library does not have.
-pub(crate) fn fail() -> c_int {
+pub(crate) fn fail_with_enosys() -> c_int {
     set_errno(ENOSYS);
     -1
 }
 
 /// Returns the version of a symbol whose older version has other structures. On x86-64 dlsym(3) of
 /// glibc before 2.36 returns the oldest version.
-fn version(name: &CStr) -> Option<&'static CStr> {
+fn symbol_version(name: &CStr) -> Option<&'static CStr> {
     if !cfg!(target_arch = "x86_64") {
         return None;
     }
@@ -56,7 +56,7 @@ fn resolve(cache: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
         return cached;
     }
     let mut found = null_mut();
-    if let Some(version) = version(name) {
+    if let Some(version) = symbol_version(name) {
         // SAFETY: both names are C strings, and RTLD_NEXT is a handle that every caller may use.
         found = unsafe { libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), version.as_ptr()) };
     }
@@ -126,48 +126,52 @@ type RwLock = *mut pthread_rwlock_t;
 functions! {
     fn MPI_Finalize() -> c_int = crate::finalize::call_in_local_library();
 
-    fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int = fail();
-    fn gettimeofday(time: *mut timeval, zone: *mut c_void) -> c_int = fail();
-    fn time(result: *mut time_t) -> time_t = fail().into();
-    fn ftime(result: *mut timeb) -> c_int = fail();
+    fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int = fail_with_enosys();
+    fn gettimeofday(time: *mut timeval, zone: *mut c_void) -> c_int = fail_with_enosys();
+    fn time(result: *mut time_t) -> time_t = fail_with_enosys().into();
+    fn ftime(result: *mut timeb) -> c_int = fail_with_enosys();
     fn timespec_get(time: *mut timespec, base: c_int) -> c_int = 0;
 
-    fn nanosleep(span: Time, left: *mut timespec) -> c_int = fail();
+    fn nanosleep(span: Time, left: *mut timespec) -> c_int = fail_with_enosys();
     fn clock_nanosleep(
         clock: clockid_t, flags: c_int, time: Time, left: *mut timespec
     ) -> c_int = ENOSYS;
-    fn usleep(microseconds: c_uint) -> c_int = fail();
+    fn usleep(microseconds: c_uint) -> c_int = fail_with_enosys();
     fn sleep(seconds: c_uint) -> c_uint = seconds;
     fn thrd_sleep(span: Time, left: *mut timespec) -> c_int = -2;
 
-    fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = fail();
-    fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, size: size_t) -> c_int = fail();
-    fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: Time, mask: Mask) -> c_int = fail();
+    fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = fail_with_enosys();
+    fn __poll_chk(
+        fds: *mut pollfd, count: nfds_t, timeout: c_int, size: size_t
+    ) -> c_int = fail_with_enosys();
+    fn ppoll(
+        fds: *mut pollfd, count: nfds_t, timeout: Time, mask: Mask
+    ) -> c_int = fail_with_enosys();
     fn __ppoll_chk(
         fds: *mut pollfd, count: nfds_t, timeout: Time, mask: Mask, size: size_t
-    ) -> c_int = fail();
+    ) -> c_int = fail_with_enosys();
     fn select(
         count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut
         timeval
-    ) -> c_int = fail();
+    ) -> c_int = fail_with_enosys();
     fn pselect(
         count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: Time,
         mask: Mask
-    ) -> c_int = fail();
-    fn epoll_create(size: c_int) -> c_int = fail();
-    fn epoll_create1(flags: c_int) -> c_int = fail();
+    ) -> c_int = fail_with_enosys();
+    fn epoll_create(size: c_int) -> c_int = fail_with_enosys();
+    fn epoll_create1(flags: c_int) -> c_int = fail_with_enosys();
     fn epoll_ctl(
         set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event
-    ) -> c_int = fail();
+    ) -> c_int = fail_with_enosys();
     fn epoll_wait(
         set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int
-    ) -> c_int = fail();
+    ) -> c_int = fail_with_enosys();
     fn epoll_pwait(
         set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int, mask: Mask
-    ) -> c_int = fail();
+    ) -> c_int = fail_with_enosys();
     fn epoll_pwait2(
         set: c_int, events: *mut epoll_event, room: c_int, timeout: Time, mask: Mask
-    ) -> c_int = fail();
+    ) -> c_int = fail_with_enosys();
 
     fn pthread_cond_signal(cond: Cond) -> c_int = ENOSYS;
     fn pthread_cond_broadcast(cond: Cond) -> c_int = ENOSYS;
@@ -179,8 +183,10 @@ functions! {
     fn cnd_broadcast(cond: Cond) -> c_int = THRD_ERROR;
     fn cnd_timedwait(cond: Cond, mutex: Mutex, time: Time) -> c_int = THRD_ERROR;
     fn mtx_timedlock(mutex: Mutex, time: Time) -> c_int = THRD_ERROR;
-    fn sem_timedwait(semaphore: *mut sem_t, time: Time) -> c_int = fail();
-    fn sem_clockwait(semaphore: *mut sem_t, clock: clockid_t, time: Time) -> c_int = fail();
+    fn sem_timedwait(semaphore: *mut sem_t, time: Time) -> c_int = fail_with_enosys();
+    fn sem_clockwait(
+        semaphore: *mut sem_t, clock: clockid_t, time: Time
+    ) -> c_int = fail_with_enosys();
     fn pthread_mutex_timedlock(mutex: Mutex, time: Time) -> c_int = ENOSYS;
     fn pthread_mutex_clocklock(mutex: Mutex, clock: clockid_t, time: Time) -> c_int = ENOSYS;
     fn pthread_rwlock_timedrdlock(lock: RwLock, time: Time) -> c_int = ENOSYS;
@@ -195,29 +201,29 @@ functions! {
     ) -> c_int = ENOSYS;
     fn mq_timedsend(
         queue: mqd_t, message: *const c_char, size: size_t, priority: c_uint, time: Time
-    ) -> c_int = fail();
+    ) -> c_int = fail_with_enosys();
     fn mq_timedreceive(
         queue: mqd_t, message: *mut c_char, size: size_t, priority: *mut c_uint, time: Time
-    ) -> ssize_t = fail() as ssize_t;
+    ) -> ssize_t = fail_with_enosys() as ssize_t;
 
     fn timerfd_settime(
         fd: c_int, flags: c_int, setting: *const itimerspec, old: *mut itimerspec
-    ) -> c_int = fail();
+    ) -> c_int = fail_with_enosys();
     fn timer_settime(
         timer: timer_t, flags: c_int, setting: *const itimerspec, old: *mut itimerspec
-    ) -> c_int = fail();
+    ) -> c_int = fail_with_enosys();
 
     fn sigaction(
         signal: c_int, action: *const libc::sigaction, old: *mut libc::sigaction
-    ) -> c_int = fail();
+    ) -> c_int = fail_with_enosys();
     fn pthread_sigmask(how: c_int, set: Mask, old: *mut sigset_t) -> c_int = ENOSYS;
-    fn sigprocmask(how: c_int, set: Mask, old: *mut sigset_t) -> c_int = fail();
+    fn sigprocmask(how: c_int, set: Mask, old: *mut sigset_t) -> c_int = fail_with_enosys();
     fn signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t = libc::SIG_ERR;
-    fn execve(path: *const c_char, words: Words, environment: Words) -> c_int = fail();
-    fn execv(path: *const c_char, words: Words) -> c_int = fail();
-    fn execvp(name: *const c_char, words: Words) -> c_int = fail();
-    fn execvpe(name: *const c_char, words: Words, environment: Words) -> c_int = fail();
-    fn system(command: *const c_char) -> c_int = fail();
+    fn execve(path: *const c_char, words: Words, environment: Words) -> c_int = fail_with_enosys();
+    fn execv(path: *const c_char, words: Words) -> c_int = fail_with_enosys();
+    fn execvp(name: *const c_char, words: Words) -> c_int = fail_with_enosys();
+    fn execvpe(name: *const c_char, words: Words, environment: Words) -> c_int = fail_with_enosys();
+    fn system(command: *const c_char) -> c_int = fail_with_enosys();
     fn popen(command: *const c_char, mode: *const c_char) -> *mut libc::FILE = null_mut();
     fn posix_spawn(
         pid: *mut libc::pid_t, path: *const c_char, actions: *const c_void, attributes: *const
@@ -230,5 +236,5 @@ functions! {
 
     fn syscall(
         number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long
-    ) -> c_long = fail().into();
+    ) -> c_long = fail_with_enosys().into();
 }

@@ -6,7 +6,7 @@ use core::ptr::null_mut;
 use libc::{clockid_t, timespec};
 
 use crate::real;
-use crate::time_value::{NANOSECONDS, duration, nanoseconds, timespec_of_duration};
+use crate::time_value::{NS_PER_SECOND, duration, nanoseconds, timespec_of_duration};
 use crate::virtual_clock::{Axis, VirtualClock};
 
 /// Sleeps for a duration in virtual time. Returns false if nothing was done, because the process is
@@ -85,7 +85,7 @@ unsafe extern "C-unwind" fn usleep(microseconds: c_uint) -> c_int {
 /// Sleeps for seconds: sleep(3).
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn sleep(seconds: c_uint) -> c_uint {
-    if sleep_for(u64::from(seconds) * NANOSECONDS.unsigned_abs()) {
+    if sleep_for(u64::from(seconds) * NS_PER_SECOND.unsigned_abs()) {
         return 0;
     }
     // SAFETY: sleep(3) takes a number, and any number is allowed there.

@@ -3,14 +3,14 @@
 
 use libc::{timespec, timeval};
 
-pub(crate) const NANOSECONDS: i64 = 1_000_000_000;
+pub(crate) const NS_PER_SECOND: i64 = 1_000_000_000;
 /// Nanoseconds of a millisecond.
 pub(crate) const MILLISECOND: u64 = 1_000_000;
 
 /// Returns a time as nanoseconds, or `None` if its fraction is invalid.
 pub(crate) fn nanoseconds(time: &timespec) -> Option<i64> {
-    let valid = (0..NANOSECONDS).contains(&time.tv_nsec);
-    valid.then(|| time.tv_sec.saturating_mul(NANOSECONDS).saturating_add(time.tv_nsec))
+    let valid = (0..NS_PER_SECOND).contains(&time.tv_nsec);
+    valid.then(|| time.tv_sec.saturating_mul(NS_PER_SECOND).saturating_add(time.tv_nsec))
 }
 
 /// Returns a duration as nanoseconds, or `None` if it is negative or its fraction is invalid.
@@ -23,13 +23,13 @@ pub(crate) fn duration(time: &timespec) -> Option<u64> {
 pub(crate) fn duration_of_timeval(time: &timeval) -> Option<u64> {
     let fraction = time.tv_usec.saturating_mul(1000);
     let negative = time.tv_sec < 0 || time.tv_usec < 0;
-    let sum = time.tv_sec.saturating_mul(NANOSECONDS).saturating_add(fraction);
+    let sum = time.tv_sec.saturating_mul(NS_PER_SECOND).saturating_add(fraction);
     if negative { None } else { u64::try_from(sum).ok() }
 }
 
 /// Returns nanoseconds as a time.
 pub(crate) fn timespec_from(time: i64) -> timespec {
-    timespec { tv_sec: time.div_euclid(NANOSECONDS), tv_nsec: time.rem_euclid(NANOSECONDS) }
+    timespec { tv_sec: time.div_euclid(NS_PER_SECOND), tv_nsec: time.rem_euclid(NS_PER_SECOND) }
 }
 
 /// Returns nanoseconds as a duration.

@@ -14,7 +14,7 @@ use crate::virtual_clock::VirtualClock;
 ///
 /// # Safety
 /// `setting` is NULL or points to a readable setting.
-unsafe fn relative(setting: *const itimerspec) -> Option<itimerspec> {
+unsafe fn relative_setting(setting: *const itimerspec) -> Option<itimerspec> {
     // SAFETY: the caller passes NULL, for which as_ref has a case, or a readable setting.
     let setting = unsafe { setting.as_ref() }?;
     let given = nanoseconds(&setting.it_value).filter(|&given| given > 0)?;
@@ -35,7 +35,7 @@ unsafe extern "C-unwind" fn timerfd_settime(
 ) -> c_int {
     if flags & libc::TFD_TIMER_ABSTIME != 0 {
         // SAFETY: the caller of timerfd_settime passes NULL or a readable setting.
-        if let Some(relative) = unsafe { relative(setting) } {
+        if let Some(relative) = unsafe { relative_setting(setting) } {
             let flags = flags & !(libc::TFD_TIMER_ABSTIME | libc::TFD_TIMER_CANCEL_ON_SET);
             // SAFETY: the arguments are the caller's, except for a setting in a local variable.
             return unsafe { real::timerfd_settime(fd, flags, &raw const relative, old) };
@@ -55,7 +55,7 @@ unsafe extern "C-unwind" fn timer_settime(
 ) -> c_int {
     if flags & libc::TIMER_ABSTIME != 0 {
         // SAFETY: the caller of timer_settime passes NULL or a readable setting.
-        if let Some(relative) = unsafe { relative(setting) } {
+        if let Some(relative) = unsafe { relative_setting(setting) } {
             let flags = flags & !libc::TIMER_ABSTIME;
             // SAFETY: the arguments are the caller's, except for a setting in a local variable.
             return unsafe { real::timer_settime(timer, flags, &raw const relative, old) };

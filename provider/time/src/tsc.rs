@@ -67,8 +67,8 @@ fn set_trap(trapped: bool) -> bool {
     unsafe { libc::prctl(libc::PR_SET_TSC, mode) == 0 }
 }
 
-/// Notes counter and clock, from which [`begin`] computes the counter's frequency. Switches the
-/// trap off, in case that a thread with a trap has executed this program.
+/// Notes counter and clock, from which [`begin_trapping`] computes the counter's frequency.
+/// Switches the trap off, in case that a thread with a trap has executed this program.
 pub(crate) fn initialize() {
     set_trap(false);
     LOADED_TICKS.store(read_counter(), Ordering::Relaxed);
@@ -86,7 +86,7 @@ fn is_wanted() -> bool {
 }
 
 /// Sets the trap, if the user asks for it, because the process enters virtual time.
-pub(crate) fn begin() {
+pub(crate) fn begin_trapping() {
     if !is_wanted() || TRAPPED.load(Ordering::Acquire) {
         return;
     }
@@ -125,12 +125,12 @@ fn install(handler: usize) {
         action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_ONSTACK;
         real::sigaction(libc::SIGSEGV, &raw const action, &raw mut old);
         if old.sa_sigaction != handler {
-            keep(&old);
+            store_action(&old);
         }
     }
 }
 
-fn keep(action: &libc::sigaction) {
+fn store_action(action: &libc::sigaction) {
     ACTION.store(action.sa_sigaction as *mut c_void, Ordering::Relaxed);
     ACTION_FLAGS.store(action.sa_flags.into(), Ordering::Relaxed);
 }
@@ -235,7 +235,7 @@ unsafe extern "C-unwind" fn sigaction(
         let (handler, flags) =
             (ACTION.load(Ordering::Relaxed) as usize, ACTION_FLAGS.load(Ordering::Relaxed));
         if let Some(action) = action.as_ref() {
-            keep(action);
+            store_action(action);
         }
         if !old.is_null() {
             let mut kept: libc::sigaction = core::mem::zeroed();
@@ -265,7 +265,7 @@ unsafe extern "C-unwind" fn signal(
 ///
 /// # Safety
 /// `set` is NULL or points to a mask.
-unsafe fn without_trap(how: c_int, set: *const libc::sigset_t) -> Option<libc::sigset_t> {
+unsafe fn mask_without_sigsegv(how: c_int, set: *const libc::sigset_t) -> Option<libc::sigset_t> {
     if set.is_null() || how == libc::SIG_UNBLOCK || !TRAPPED.load(Ordering::Acquire) {
         return None;
     }
@@ -286,7 +286,7 @@ unsafe extern "C-unwind" fn pthread_sigmask(
 ) -> c_int {
     // SAFETY: the arguments are those of the caller, and the copy lives until the call returns.
     unsafe {
-        let copy = without_trap(how, set);
+        let copy = mask_without_sigsegv(how, set);
         real::pthread_sigmask(how, copy.as_ref().map_or(set, core::ptr::from_ref), old)
     }
 }
@@ -300,13 +300,13 @@ unsafe extern "C-unwind" fn sigprocmask(
 ) -> c_int {
     // SAFETY: the arguments are those of the caller, and the copy lives until the call returns.
     unsafe {
-        let copy = without_trap(how, set);
+        let copy = mask_without_sigsegv(how, set);
         real::sigprocmask(how, copy.as_ref().map_or(set, core::ptr::from_ref), old)
     }
 }
 
 /// Calls `function`, which executes a program, with the trap off in this thread.
-fn with_counter<T>(function: impl FnOnce() -> T) -> T {
+fn without_trap<T>(function: impl FnOnce() -> T) -> T {
     let trapped = TRAPPED.load(Ordering::Acquire);
     if trapped {
         set_trap(false);
@@ -329,7 +329,7 @@ macro_rules! executing {
             unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result {
                 // SAFETY: the arguments are those of the caller, who promised what the manual page
                 // demands.
-                with_counter(|| unsafe { real::$name($($argument),*) })
+                without_trap(|| unsafe { real::$name($($argument),*) })
             }
         )*
     };

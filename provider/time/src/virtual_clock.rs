@@ -31,7 +31,7 @@ pub(crate) unsafe fn register(table: *const ClockTable) -> bool {
     }
     TABLE.store(table.cast_mut(), Ordering::Release);
     #[cfg(target_arch = "x86_64")]
-    crate::tsc::begin();
+    crate::tsc::begin_trapping();
     true
 }
 
@@ -123,7 +123,7 @@ impl VirtualClock {
     /// least `calendar`, its value when CLOCK_MONOTONIC was 0, minus a year for times in the past.
     /// A time of CLOCK_MONOTONIC is smaller, since virtual time does not last for decades.
     pub(crate) fn guess_axis(self, time: i64) -> Axis {
-        const YEAR: i64 = 365 * 86_400 * crate::time_value::NANOSECONDS;
+        const YEAR: i64 = 365 * 86_400 * crate::time_value::NS_PER_SECOND;
         let earliest = self.0.calendar.saturating_sub(YEAR);
         if time >= earliest { Axis::Calendar } else { Axis::Monotonic }
     }

@@ -296,8 +296,8 @@ mod tests {
         assert!(why(&attendance, &totals).contains("rank 9 wants"));
         let addr = "127.0.0.1:1".parse().expect("literal");
         for rank in 0..2 {
-            let member = JobRank { rank: Some(rank), ranks: Some(2 + rank) };
-            attendance.attached(&Hello { addr, host: None, process: 1, member });
+            let job_rank = JobRank { rank: Some(rank), ranks: Some(2 + rank) };
+            attendance.attached(&Hello { addr, host: None, process: 1, job_rank });
         }
         assert_eq!(
             why(&attendance, &totals),
@@ -305,15 +305,15 @@ mod tests {
              the hosts are 0 to 7"
         );
         let mut all_came = Attendance::default();
-        all_came.attached(&Hello { addr, host: None, process: 1, member: JobRank::default() });
+        all_came.attached(&Hello { addr, host: None, process: 1, job_rank: JobRank::default() });
         assert!(why(&all_came, &totals).contains("used another network"));
         totals.entered = 1;
         assert_eq!(
             why(&attendance, &totals),
             "2 of 3 ranks attached to the emulator; missing: 2 (rank 9 wants to be host 9; the hosts are 0 to 7)"
         );
-        let member = JobRank { rank: Some(2), ranks: None };
-        attendance.attached(&Hello { addr, host: None, process: 1, member });
+        let job_rank = JobRank { rank: Some(2), ranks: None };
+        attendance.attached(&Hello { addr, host: None, process: 1, job_rank });
         assert_eq!(why_nothing(&attendance, &totals, &none), None);
     }
 }
