@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use squall_base::{Span, Time};
 use squall_net::EmulatorSpec;
-use squall_net::emulator::frame::WaitReason;
+use squall_net::emulator::frame::{VirtualTimeRules, WaitReason};
 use squall_net::emulator::virtual_time::{self, Progress, VirtualClock};
 
 use crate::logger::USER;
@@ -39,9 +39,14 @@ const MOST_TURNS: u32 = 64;
 static EMPTY_POLLS: AtomicU32 = AtomicU32::new(0);
 /// Number of times that operations completed, for which the application may be waiting.
 static COMPLETIONS: AtomicU64 = AtomicU64::new(0);
-/// Nanoseconds that clock readings before the start of the job added to the time that the
-/// application sees. The clock of the process stands still then.
-static SHOWN: AtomicU64 = AtomicU64::new(0);
+/// Clock readings of the application before the start of the job. The clock of the process stands
+/// still then.
+static EARLY_READINGS: AtomicU64 = AtomicU64::new(0);
+/// Early readings that show the same time. The number of readings depends on real time, and what the
+/// application sees after the start must not.
+const EQUAL_READINGS: u64 = 1 << 24;
+/// Nanoseconds that each further reading adds, so that a loop which waits for a time ends.
+const EARLY_STEP: u64 = 1_000;
 /// Virtual nanoseconds for which the application has computed since the last empty poll.
 static COMPUTED: AtomicU64 = AtomicU64::new(0);
 
@@ -271,32 +276,50 @@ struct ClockTable {
     ending: extern "C" fn(),
 }
 
+/// Returns the time of CLOCK_MONOTONIC that the application sees at `now`.
+fn shown_time(rules: &VirtualTimeRules, now: Time) -> u64 {
+    (rules.shown_origin + now.since(rules.origin)).0
+}
+
+/// Returns the time of the clock at which the application sees `shown`.
+fn time_of_shown(rules: &VirtualTimeRules, shown: u64) -> Time {
+    Time(rules.origin.0.saturating_add(Time(shown).since(rules.shown_origin).0))
+}
+
+/// Returns the nanoseconds by which the application's clock has advanced after so many early readings.
+const fn early_advance(readings: u64) -> u64 {
+    readings.saturating_sub(EQUAL_READINGS) * EARLY_STEP
+}
+
 extern "C" fn now_for_library() -> u64 {
     let Some(clock) = virtual_time::clock() else { return 0 };
-    let step = u64::from(clock.rules().overhead.clock);
+    let rules = clock.rules();
     if !clock.has_begun() {
-        // A loop of the application that waits for a time must end although the clock stands still.
-        return clock.now().0 + SHOWN.fetch_add(step, Ordering::Relaxed);
+        let readings = EARLY_READINGS.fetch_add(1, Ordering::Relaxed);
+        return shown_time(rules, clock.now()) + early_advance(readings);
     }
     // A thread inside a call reads the clock for the provider, for instance to log.
     if DEPTH.get() == 0 {
-        clock.charge(Span(step));
+        clock.charge(Span(rules.overhead.clock.into()));
     }
-    clock.now().0.max(clock.rules().origin.0 + SHOWN.load(Ordering::Relaxed))
+    // The application's clock must not go back.
+    let early = early_advance(EARLY_READINGS.load(Ordering::Relaxed));
+    shown_time(rules, clock.now()).max(rules.shown_origin.0 + early)
 }
 
 extern "C" fn wait_for_library(until: u64, wakes: c_int) -> c_int {
     let Some(clock) = virtual_time::clock() else { return -1 };
+    let until = time_of_shown(clock.rules(), until);
     let drives = DRIVES.get();
-    if !drives && sleep_without_advancing(clock, Time(until), wakes != 0) {
+    if !drives && sleep_without_advancing(clock, until, wakes != 0) {
         return 0;
     }
     let status = crate::boundary::value(-1, || {
         // `boundary::value` has advanced the clock by the time that the thread computed.
         if wakes == 0 {
-            advance_busy(clock, Time(until));
+            advance_busy(clock, until);
         } else {
-            wait(clock, Time(until));
+            wait(clock, until);
         }
         0
     });
@@ -371,4 +394,17 @@ pub(crate) fn begin_process() {
             log::warn!(target: USER, "libsquall_time.so is of another version than the provider; install both anew");
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_early_readings_show_one_time_and_then_the_clock_advances() {
+        assert_eq!(early_advance(0), 0);
+        assert_eq!(early_advance(EQUAL_READINGS), 0);
+        let second = 1_000_000_000;
+        assert!(early_advance(EQUAL_READINGS + 1_000_000) >= second, "a loop that waits ends");
+    }
 }

@@ -22,8 +22,8 @@ use super::coordinator::{Activity, BrokenPromise, Coordinator, Pace};
 use super::emulation::{Delivery, Route};
 use super::relay::{JOB_IS_STUCK, Relay};
 
-/// Time from the start of the emulator to the origin of virtual time. Jobs attach within it, so the
-/// virtual clock of a process begins later than the real clock that the process has seen.
+/// Time that the clock which applications see is ahead at the origin of virtual time. Jobs attach
+/// within it, so the clock begins later than the real clock that a process has seen.
 const BEFORE_ORIGIN: Span = Span::secs(10);
 /// Interval in real time at which the relay checks the processes that run.
 const CHECK_INTERVAL: Span = Span::millis(10);
@@ -173,6 +173,7 @@ impl VirtualProcesses {
     ) -> Self {
         let rules = VirtualTimeRules {
             origin,
+            shown_origin: shown_origin(clock()),
             calendar: realtime_offset(),
             seed,
             // The caller has checked the range.
@@ -247,11 +248,18 @@ impl VirtualProcesses {
     }
 }
 
-/// Returns the origin of virtual time for an emulator that starts at `now`. The origin is a whole second, so that
-/// a program which reads the monotonic clock knows how much virtual time has passed.
+/// Returns the origin of virtual time for an emulator that starts at `now`. The transport rounds some
+/// times to units of up to 2^36 ns, and keeps the low 32 bits of others. So that runs are alike, the
+/// origin is the same multiple of such units in all of them, and later than the clock of a process
+/// that attaches.
 pub(super) fn first_origin(now: Time) -> Time {
-    let second = Span::secs(1).0;
-    Time((now + BEFORE_ORIGIN).0.next_multiple_of(second))
+    Time(now.0.next_multiple_of(1 << 53))
+}
+
+/// Returns the time of CLOCK_MONOTONIC that applications see at the origin. It is a whole second, so
+/// that a program which reads the clock knows how much virtual time has passed.
+fn shown_origin(now: Time) -> Time {
+    Time((now + BEFORE_ORIGIN).0.next_multiple_of(Span::secs(1).0))
 }
 
 /// Returns CLOCK_REALTIME minus CLOCK_MONOTONIC, in nanoseconds.

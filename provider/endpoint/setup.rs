@@ -527,6 +527,7 @@ mod tests {
         let draw = |seed, port| {
             let rules = VirtualTimeRules {
                 origin: Time::ZERO,
+                shown_origin: Time::ZERO,
                 calendar: 0,
                 seed,
                 cpu_scale: 0,

@@ -34,7 +34,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use crate::base::{Rate, Span, Time};
 
 /// First bytes of a hello and a welcome. They detect other programs and other versions.
-pub const MAGIC: [u8; 8] = *b"squallf3";
+pub const MAGIC: [u8; 8] = *b"squallf4";
 /// Number of bytes with which every frame begins.
 pub const HEAD: usize = 8;
 /// Number of bytes before the UDP payload in the frame of a packet.
@@ -345,8 +345,10 @@ pub struct Welcome {
 /// The rules by which the virtual clock of a process advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VirtualTimeRules {
-    /// Time at which the clock begins, on the axis of CLOCK_MONOTONIC.
+    /// Time at which the clock begins.
     pub origin: Time,
+    /// Time of CLOCK_MONOTONIC that the application sees when the clock begins.
+    pub shown_origin: Time,
     /// Nanoseconds from CLOCK_MONOTONIC to CLOCK_REALTIME.
     pub calendar: u64,
     /// Seed of the random numbers of endpoints.
@@ -387,7 +389,7 @@ impl Default for HostOverhead {
 
 impl VirtualTimeRules {
     /// Number of bytes of the encoded rules.
-    const LEN: usize = 8 * 8;
+    const LEN: usize = 9 * 8;
 
     fn encode(&self) -> Vec<u8> {
         let HostOverhead { send, receive, poll, byte, clock } = self.overhead;
@@ -401,6 +403,7 @@ impl VirtualTimeRules {
             pair(send, receive),
             pair(poll, byte),
             self.port.into(),
+            self.shown_origin.0,
         ]
         .into_iter()
         .flat_map(u64::to_le_bytes)
@@ -420,6 +423,7 @@ impl VirtualTimeRules {
             cpu_scale,
             overhead: HostOverhead { send, receive, poll, byte, clock },
             port: long(7) as u16,
+            shown_origin: Time(long(8)),
         })
     }
 }
@@ -625,6 +629,7 @@ mod tests {
         }
         let rules = VirtualTimeRules {
             origin: Time(1 << 50),
+            shown_origin: Time(1 << 40),
             calendar: 7,
             seed: 9,
             cpu_scale: 1_500_000,
