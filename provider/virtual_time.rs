@@ -372,7 +372,7 @@ pub(crate) fn begin_process() {
             calendar: i64::try_from(clock.rules().calendar).unwrap_or(0),
             ending: end_for_library,
         }));
-        // SAFETY: dlsym(3) reads the name, a NUL-terminated literal.
+        // SAFETY: dlsym(3) reads the name, a NUL-terminated literal, and looks for it in the time library, which is preloaded.
         let symbol =
             unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"squall_time_register".as_ptr()) };
         if symbol.is_null() {
