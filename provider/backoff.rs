@@ -5,8 +5,8 @@
 //! comes back within microseconds. If it does not, another thread computes, and a thread that sleeps until something
 //! arrives gets the processor sooner than one that waits for its turn: then it sleeps for up to 100 us instead of
 //! yielding. A thread that polls between pieces of its work would lose time by sleeping, so it sleeps the less often, the
-//! more of its sleeps end without an arrival. Of several threads that poll one queue one sleeps on the sockets; the rest sleep until something is added
-//! to the queue.
+//! more of its sleeps end without an arrival. Of several threads that poll one queue one sleeps on the sockets; the rest
+//! sleep until something is added to the queue.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -14,7 +14,6 @@ Steering: TypeAlias = dict[str, str | None]
 # Variables about how a launcher starts processes here, not about the network.
 LAUNCHING = (
     "OMPI_ALLOW_",
-    "OMPI_MCA_mpi_yield",
     "OMPI_MCA_rmaps_",
     "PRTE_",
     "I_MPI_HYDRA_",

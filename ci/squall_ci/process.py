@@ -5,10 +5,12 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NoReturn, TypeAlias
 
 from squall_ci.environment import clean_environment
@@ -186,3 +188,15 @@ def run(
         out.seek(begin)
         output = out.read().decode(errors="replace")
     return Result(code, output, time.monotonic() - started)
+
+
+@contextmanager
+def computing(processes: int) -> Iterator[None]:
+    """Runs processes that compute, beside what the caller does."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()

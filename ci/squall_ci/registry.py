@@ -136,7 +136,7 @@ BENCHMARKS = Group(
         Command("networks", "1 min", "every size to 4 MiB beside tcp, on loopback and over cables", "provider"),
         Command("loss", "3 min", "beside tcp over a cable that loses packets", "root nft ethtool provider"),
         Command("mpi", "10 min, `--quick` 1", "ping-pong and collectives under three MPIs beside tcp", "provider"),
-        Command("busy", "15 min", "HPC Challenge and ScaLAPACK where processors are short, beside tcp", "ompi4 provider"),
+        Command("busy", "2 min", "HPC Challenge and ScaLAPACK where processors are short, beside tcp", "ompi4 provider"),
         Command("timeline", "10 s", "the system calls of both ends of a ping-pong on one axis", "root provider"),
         Command("rma", "4 min", "one-sided communication of Open MPI beside the same over TCP", "openmpi provider"),
         Command("threads", "2 min", "threads, automatic progress, more ranks than cores, beside tcp", "provider"),

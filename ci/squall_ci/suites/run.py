@@ -108,7 +108,7 @@ def batch_script(tally: Tally) -> None:
     """Runs a job with the variables of `squall env`, as a batch script does."""
     mpi = MPIS["openmpi"]
     launch = shlex.join(mpi.command(2, program(mpi)))
-    script = f'eval "$({squall()} env --mpi openmpi5 --all)" && FI_SQUALL_REPORT=yes {launch}'
+    script = f'eval "$({squall()} env --mpi openmpi5 --all)" && test "$OMPI_MCA_mpi_yield_when_idle" = 0 && FI_SQUALL_REPORT=yes {launch}'
     result = run(["sh", "-c", script], mpi.plain_environment(), PATIENCE)
     reports = result.output.count('squall-report: {"host":')
     problem = result.why() if not result.ok else None if reports >= 2 else f"{reports} ranks report that they used squall"

@@ -16,17 +16,14 @@ import os
 import pathlib
 import random
 import re
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from squall_ci.job import run_program
 from squall_ci.mpis import Mpi, MPIS
 from squall_ci.paths import FABTESTS, TARGET
-from squall_ci.process import Result, run, Word
+from squall_ci.process import computing, Result, run, Word
 from squall_ci.programs import compile_c, squall
 from squall_ci.suites.mpi import FLOOR
 from squall_ci.tally import Tally
@@ -119,24 +116,11 @@ def check_round_trips(virtual: Virtual, tally: Tally) -> None:
     tally.add("round trips between two hosts", "; ".join(problems) or None, seconds, note, output)
 
 
-@contextmanager
-def busy_cores() -> Iterator[None]:
-    """Keeps every core busy, and one more process."""
-    spin = [sys.executable, "-c", "while True: pass"]
-    loops = [subprocess.Popen(spin) for _ in range((os.cpu_count() or 1) + 1)]
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
-
-
 def check_repetition(virtual: Virtual, tally: Tally) -> None:
     """Runs a job alone and beside busy processes: every packet has to arrive at the same time."""
     words: tuple[Word, ...] = ("allreduce", 65536, 5)
     alone = virtual.run_job("fat-tree:16:2", 8, *words)
-    with busy_cores():
+    with computing((os.cpu_count() or 1) + 1):
         beside = virtual.run_job("fat-tree:16:2", 8, *words)
     (first, repeatable), (second, still) = hash_of(alone), hash_of(beside)
     printed = [re.findall(r"^job: .*$", result.output, re.M) for result in (alone, beside)]
@@ -292,7 +276,7 @@ class DeadLink:
     LINK = "leaf0-spine0"
     # Seeds of the permutation and of hashing: those of the simulator, and those of jobs.
     SEEDS, OF_JOBS = range(1, 13), range(1, 4)
-    # The simulator's number of paths. With the 8 that endpoints have by default, jobs lost 601 to 907 packets instead of 912 to 1175.
+    # The simulator's number of paths; endpoints have 8 by default.
     SPREAD = ("--lb", "reps", "--paths", "64")
     # Times and losses may lie outside of the simulator's range by this share of its ends.
     MARGIN = NEAR
