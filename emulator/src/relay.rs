@@ -778,6 +778,7 @@ impl Relay {
         endpoints.sort_by_key(|e| e.host);
         Status {
             uptime_s: self.now().since(self.started).0 as f64 / 1e9,
+            hosts: switches.topology().hosts,
             host_rate: self.line.0,
             base_rtt_ns: self.base_rtt.0,
             rate_scale: self.config.rate_scale,

@@ -13,6 +13,9 @@ use squall_netsim::model::NetworkOptions;
 pub struct Status {
     /// Time since the emulator started, s.
     pub uptime_s: f64,
+    /// Number of hosts; 0 from an emulator that does not report it.
+    #[serde(default)]
+    pub hosts: u32,
     /// Rate of a host's link, b/s, as scaled.
     pub host_rate: u64,
     /// Round-trip time between the farthest hosts, unloaded, ns, as scaled.

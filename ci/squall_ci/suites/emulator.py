@@ -205,7 +205,7 @@ def join_jobs(emulator: Emulator, tally: Tally) -> None:
         tally.add("two jobs on one emulator", problem, seconds, output="".join(result.output for result in results))
         without = join(up.socket, "0,1", 2, "true")
         expect(tally, "a joined job without squall", without, NOTHING, "none of its processes attached")
-        expect(tally, "a host that is not there", join(up.socket, "0,4", 2), None, "the hosts are 0 to 3")
+        expect(tally, "a host that is not there", join(up.socket, "0,4", 2), NOTHING, "no host 4; the hosts are 0 to 3")
 
 
 def run_on_deflecting_switches(emulator: Emulator, tally: Tally) -> None:

@@ -40,15 +40,16 @@ pub(super) fn run(socket: &Path, args: &JoinArgs) -> ExitCode {
 
 /// Runs the job and returns the exit status.
 fn join(socket: &Path, args: &JoinArgs) -> Result<u8, String> {
-    let before = attached(socket)?;
+    let before = status(socket)?;
+    check_hosts(args.hosts.as_ref(), before.hosts)?;
     let emulator = emulator_variables(place(socket, args.hosts.as_ref()), None)?;
     let job = prepare(&args.command, true, &Switches::default(), emulator)?;
     // There is no emulator to stop: only the end of the job counts.
     let (_end, end_notice) = UnixStream::pair().map_err(|e| e.to_string())?;
     let ended = Job::start(&job.command, &job.variables, end_notice)?.wait()?;
     // Other jobs' endpoints count, too. But if no endpoint attached at all, none of this job's did.
-    let silent = match attached(socket) {
-        Ok(after) if after <= before => no_endpoint(&job.variables),
+    let silent = match status(socket) {
+        Ok(after) if after.attached <= before.attached => no_endpoint(&job.variables),
         Ok(_) => return Ok(ended.status),
         Err(gone) => gone,
     };
@@ -58,11 +59,23 @@ fn join(socket: &Path, args: &JoinArgs) -> Result<u8, String> {
     Ok(if ended.interrupted || ended.status != 0 { ended.status } else { REFUSED })
 }
 
-/// Returns how many endpoints ever attached to the emulator.
-fn attached(socket: &Path) -> Result<u64, String> {
+/// Returns the status of the emulator.
+fn status(socket: &Path) -> Result<Status, String> {
     let answer = ask(socket, &Command::Status).map_err(|error| error.to_string())?;
-    let status: Status = serde_json::from_str(&answer).map_err(|error| error.to_string())?;
-    Ok(status.attached)
+    serde_json::from_str(&answer).map_err(|error| error.to_string())
+}
+
+/// Checks that the emulator has the hosts of the ranks. The emulator would refuse the endpoints of
+/// others, but MPICH's launcher may then wait for ever: it misses the end of a rank that writes to
+/// standard error and exits at once, which the ranks that attached go on waiting for.
+fn check_hosts(hosts: Option<&HostList>, count: u32) -> Result<(), String> {
+    let beyond = hosts.and_then(|list| list.hosts().iter().find(|host| **host >= count));
+    match beyond {
+        Some(host) if count > 0 => {
+            Err(format!("--hosts: there is no host {host}; the hosts are 0 to {}", count - 1))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the value of FI_SQUALL_EMULATOR for the job: the socket, and the hosts of its ranks.
