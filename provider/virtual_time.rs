@@ -32,6 +32,9 @@ const IDLE_AFTER: u32 = 2;
 /// Virtual time of computation between two empty polls below which a thread does nothing but poll.
 const POLLING: Span = Span::micros(2);
 
+/// Yields after a call of the provider that give up nothing.
+const YIELDS_PER_CALL: u32 = 2;
+
 /// Most rounds of [`serve_endpoints`]. A round follows if the one before made progress.
 const MOST_TURNS: u32 = 64;
 
@@ -47,6 +50,8 @@ static EARLY_READINGS: AtomicU64 = AtomicU64::new(0);
 const EQUAL_READINGS: u64 = 1 << 24;
 /// Nanoseconds that each further reading adds, so that a loop which waits for a time ends.
 const EARLY_STEP: u64 = 1_000;
+/// Yields of the application since it last called the provider.
+static YIELDS: AtomicU32 = AtomicU32::new(0);
 /// Virtual nanoseconds for which the application has computed since the last empty poll.
 static COMPUTED: AtomicU64 = AtomicU64::new(0);
 
@@ -97,6 +102,7 @@ pub(crate) fn enter() -> Option<Call> {
 #[cold]
 fn begin_call(clock: &'static VirtualClock) -> Call {
     DEPTH.set(DEPTH.get() + 1);
+    YIELDS.store(0, Ordering::Relaxed);
     let call = Call(clock);
     let left_at = LEFT_AT.get();
     if DEPTH.get() == 1 && clock.rules().cpu_scale > 0 && left_at > 0 && clock.has_begun() {
@@ -274,6 +280,7 @@ struct ClockTable {
     owns: extern "C" fn(fd: c_int) -> c_int,
     calendar: i64,
     ending: extern "C" fn(),
+    yields: extern "C" fn() -> c_int,
 }
 
 /// Returns the time of CLOCK_MONOTONIC that the application sees at `now`.
@@ -333,6 +340,16 @@ extern "C" fn end_for_library() {
     }
 }
 
+/// Returns 1 if a thread that yields the processor is to do so. A loop that polls the provider and
+/// yields after each poll stops at the emulator when other processes have to run, and each yield would
+/// cost two switches of processes. A loop that yields without a call may wait for memory that another
+/// process has to write, and before the start of the job all processes share the processors freely.
+extern "C" fn must_yield_for_library() -> c_int {
+    let begun = virtual_time::clock().is_some_and(VirtualClock::has_begun);
+    let polls = YIELDS.fetch_add(1, Ordering::Relaxed) < YIELDS_PER_CALL;
+    c_int::from(!begun || !polls || DEPTH.get() > 0)
+}
+
 extern "C" fn owns_for_library(fd: c_int) -> c_int {
     c_int::from(crate::wait::owns(fd))
 }
@@ -371,6 +388,7 @@ pub(crate) fn begin_process() {
             owns: owns_for_library,
             calendar: i64::try_from(clock.rules().calendar).unwrap_or(0),
             ending: end_for_library,
+            yields: must_yield_for_library,
         }));
         // SAFETY: dlsym(3) reads the name, a NUL-terminated literal, and looks for it in the time library, which is preloaded.
         let symbol =

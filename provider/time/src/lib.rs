@@ -15,6 +15,8 @@
 //!   a descriptor of the provider, or nothing. Otherwise they wait in real time, for the process
 //!   waits for something outside of the simulated network; after a timeout, virtual time advances
 //!   by as much.
+//! - `sched_yield` and `thrd_yield` return at once in a loop that also calls the provider, because
+//!   such a loop does not go on before the emulator lets it.
 //! - Waits for condition variables, semaphores, locks, threads and message queues until an absolute
 //!   time last as long in virtual time as in real time.
 //! - Waits for a futex by `syscall`, as in the standard library of Rust, end after the time that is
@@ -74,6 +76,8 @@ pub struct ClockTable {
     pub calendar: i64,
     /// Called when the process enters MPI_Finalize.
     pub ending: extern "C" fn(),
+    /// Called by a thread that yields the processor. Returns 1 if it is to yield, 0 if not.
+    pub yields: extern "C" fn() -> c_int,
 }
 
 /// Puts the process into virtual time. The table must stay valid for the life of the process.

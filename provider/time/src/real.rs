@@ -138,6 +138,7 @@ functions! {
     ) -> c_int = ENOSYS;
     fn usleep(microseconds: c_uint) -> c_int = fail_with_enosys();
     fn sleep(seconds: c_uint) -> c_uint = seconds;
+    fn sched_yield() -> c_int = fail_with_enosys();
     fn thrd_sleep(span: Time, left: *mut timespec) -> c_int = -2;
 
     fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = fail_with_enosys();

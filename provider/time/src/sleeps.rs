@@ -1,4 +1,5 @@
-//! Functions that sleep for a time. In virtual time a signal does not end them.
+//! Functions that sleep for a time or yield the processor. In virtual time a signal does not end a
+//! sleep.
 
 use core::ffi::{c_int, c_uint};
 use core::ptr::null_mut;
@@ -102,4 +103,21 @@ unsafe extern "C-unwind" fn thrd_sleep(span: *const timespec, left: *mut timespe
     }
     // SAFETY: the arguments are those of the caller, who promised what thrd_sleep(3) demands.
     unsafe { real::thrd_sleep(span, left) }
+}
+
+/// Yields the processor: sched_yield(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sched_yield() -> c_int {
+    if VirtualClock::get().is_some_and(|clock| !clock.yields()) {
+        return 0;
+    }
+    // SAFETY: sched_yield(2) has no arguments and affects only the calling thread.
+    unsafe { real::sched_yield() }
+}
+
+/// Yields the processor: thrd_yield(3) of C11.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn thrd_yield() {
+    // SAFETY: the function above has no arguments and affects only the calling thread.
+    unsafe { sched_yield() };
 }

@@ -159,6 +159,11 @@ impl VirtualClock {
         call_provider(|| (self.0.ending)());
     }
 
+    /// Returns whether a thread that yields the processor is to do so.
+    pub(crate) fn yields(self) -> bool {
+        call_provider(|| (self.0.yields)()) != 0
+    }
+
     /// Returns whether a descriptor becomes readable by the provider's progress.
     pub(crate) fn owns(self, fd: c_int) -> bool {
         fd >= 0 && call_provider(|| (self.0.owns)(fd)) != 0

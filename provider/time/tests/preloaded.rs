@@ -68,6 +68,11 @@ fn sleeps_wait_in_virtual_time() {
 }
 
 #[test]
+fn a_yield_reaches_the_kernel_if_the_provider_says_so() {
+    run("yields");
+}
+
+#[test]
 fn poll_has_a_virtual_timeout() {
     run("poll");
 }

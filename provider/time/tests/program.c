@@ -5,19 +5,24 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <linux/futex.h>
+#include <linux/seccomp.h>
 #include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -50,6 +55,7 @@ struct clock_table {
 	int (*owns)(int);
 	int64_t calendar;
 	void (*ending)(void);
+	int (*yields)(void);
 };
 
 static uint64_t virtual_time = BEGIN;
@@ -101,7 +107,16 @@ static void end(void)
 {
 }
 
-static struct clock_table table = { sizeof table, now, wait_until, owns, CALENDAR, end };
+/* The provider's answer to a thread that yields. */
+static int must_yield;
+
+static int yields(void)
+{
+	errno = EIO;
+	return must_yield;
+}
+
+static struct clock_table table = { sizeof table, now, wait_until, owns, CALENDAR, end, yields };
 
 static int (*registration(void))(const struct clock_table *)
 {
@@ -750,6 +765,29 @@ static void end_virtual_time(void)
 	ended = 1;
 }
 
+/* A filter of system calls lets sched_yield fail, so that a call which reaches the kernel shows. */
+static void test_yields(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sched_yield, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = { sizeof code / sizeof *code, code };
+
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter, 0, 0) == 0);
+	CHECK(sched_yield() == -1 && errno == EPERM);
+	enter_virtual_time();
+	CHECK(sched_yield() == 0);
+	thrd_yield();
+	must_yield = 1;
+	CHECK(sched_yield() == -1 && errno == EPERM);
+	must_yield = 0;
+	CHECK(sched_yield() == 0);
+}
+
 /* Virtual time ends during a wait: the rest of it is real. */
 static void test_end(void)
 {
@@ -961,6 +999,7 @@ int main(int argc, char **argv)
 		{ "conditions", test_conditions },     { "locks", test_locks },
 		{ "futex", test_futex },		       { "end", test_end },
 		{ "fork", test_fork },		       { "real", test_real },
+		{ "yields", test_yields },
 		{ "timers", test_timers },	       { "counter", test_counter },
 	};
 	size_t i;
