@@ -1,8 +1,10 @@
 //! Synchronisation of processes in virtual time: a conservative parallel simulation.
 //!
 //! Each process has a *bound*, a time before which it sends nothing. A packet that leaves a host
-//! affects no other host until the [lookahead](Emulation::lookahead) has passed. So the network may
-//! process all events before the *horizon*: the smallest bound of all processes plus the lookahead.
+//! affects no switch until the [lookahead](Emulation::lookahead) has passed. So the network may
+//! process all events before the smallest bound of all processes plus the lookahead. It then knows of
+//! all arrivals before the *horizon*, which is later by the [notice](Emulation::notice), because a
+//! packet takes that long from the last switch to its host.
 //!
 //! A process that waits resumes when the horizon is later than its wake time: the time until which
 //! it waits, or the arrival of a packet for it. Processes run at the same time, and the result does
@@ -99,11 +101,15 @@ pub(super) struct Coordinator {
     /// Time at which the clocks of all processes stand until the job begins.
     pub(super) origin: Time,
     lookahead: Picos,
+    /// Time by which the network delivers packets before they arrive, at least.
+    notice: Picos,
     pub(super) processes: Vec<Process>,
     /// The smallest bound of all processes.
     bound: Time,
     /// The time that the network has reached.
     network_time: Time,
+    /// The latest arrival that the network has delivered.
+    last_arrival: Time,
     /// The job has begun: all its ranks have attached.
     started: bool,
     /// Number of times that a process resumed.
@@ -111,8 +117,8 @@ pub(super) struct Coordinator {
     /// Hash of the time, source, destination host and length of each delivery before `hash_until`:
     /// FNV-1a on words of 64 bits, with a shift that spreads their upper bits.
     hash: u64,
-    /// The lookahead after the earliest time at which a program entered MPI_Finalize. How ranks
-    /// leave need not be repeatable.
+    /// The earliest time at which a program entered MPI_Finalize, plus [`Self::reach`]. How ranks leave
+    /// need not be repeatable.
     hash_until: Time,
     /// Number of packets that arrived at a host.
     pub(super) deliveries: u64,
@@ -121,17 +127,20 @@ pub(super) struct Coordinator {
 }
 
 impl Coordinator {
-    /// Creates a coordinator whose time begins at `origin`. The `lookahead` is 1 ns or more, or no
-    /// process could resume.
-    pub(super) fn new(origin: Time, lookahead: Picos) -> Self {
+    /// Creates a coordinator of an emulation with cards, whose time begins at `origin`. The lookahead
+    /// of the emulation is 1 ns or more, or no process could resume.
+    pub(super) fn new(origin: Time, emulation: &Emulation) -> Self {
+        // Round down to whole nanoseconds, the unit of limits. A limit is the time of a command minus
+        // the lookahead; with a fraction, their sum would lie after the command.
+        let whole = |time: Picos| Picos::nanos(time.0 / 1_000);
         Self {
             origin,
-            // Round down to whole nanoseconds, the unit of limits. A limit is the time of a command
-            // minus the lookahead; with a fraction, their sum would lie after the command.
-            lookahead: Picos::nanos(lookahead.0 / 1_000),
+            lookahead: whole(emulation.lookahead()),
+            notice: whole(emulation.notice()),
             processes: Vec::new(),
             bound: origin,
             network_time: origin,
+            last_arrival: origin,
             started: false,
             hand_overs: 0,
             hash: 0xcbf2_9ce4_8422_2325,
@@ -235,7 +244,7 @@ impl Coordinator {
 
     /// Notes that the program of a process enters MPI_Finalize at its time `at`.
     pub(super) fn note_end(&mut self, at: Time) {
-        self.hash_until = self.hash_until.min(at + Span(self.lookahead.0 / 1_000));
+        self.hash_until = self.hash_until.min(at + self.reach());
     }
 
     /// Raises the bound of a process that runs to `at`, because it has computed until then.
@@ -260,13 +269,16 @@ impl Coordinator {
     }
 
     /// Returns whether every process polls and finds nothing, waits for something outside, or has
-    /// ended.
+    /// ended, and all packets that the network has delivered have arrived.
     pub(super) fn is_idle(&self) -> bool {
-        self.processes.iter().all(|process| match process.activity {
-            Activity::Waiting(wait) => matches!(wait.reason, WaitReason::Idle | WaitReason::Timer),
-            Activity::Outside | Activity::Ended => true,
-            Activity::Running(_) => false,
-        })
+        self.last_arrival < self.bound
+            && self.processes.iter().all(|process| match process.activity {
+                Activity::Waiting(wait) => {
+                    matches!(wait.reason, WaitReason::Idle | WaitReason::Timer)
+                }
+                Activity::Outside | Activity::Ended => true,
+                Activity::Running(_) => false,
+            })
     }
 
     /// Advances the network to the horizon. With a `limit`, stops at the limit plus the lookahead
@@ -289,6 +301,7 @@ impl Coordinator {
             let mut arrived = None;
             let more = emulation.step(bound, self.lookahead, &mut |delivery: &Delivery<'_>| {
                 let at = self.origin + delivery.at.span();
+                self.last_arrival = self.last_arrival.max(at);
                 arrived = deliver(at, delivery).map(|process| (at, process));
                 self.deliveries += 1;
                 let source = delivery.frame.endpoint;
@@ -347,7 +360,7 @@ impl Coordinator {
             return (Vec::new(), None);
         }
         let mut held = None;
-        let horizon = Time(self.limited_bound(limit).0 + self.lookahead.0 / 1_000);
+        let horizon = self.limited_bound(limit) + self.reach();
         let mut woken = Vec::new();
         for (number, process) in (0..).zip(&mut self.processes) {
             let Some(at) = process.wake_time().filter(|at| *at < horizon) else { continue };
@@ -378,9 +391,16 @@ impl Coordinator {
         self.hash
     }
 
-    /// Returns the smallest time in which a host can affect another one, in whole nanoseconds.
+    /// Returns the smallest time in which a host can affect a switch, in whole nanoseconds.
     pub(super) const fn lookahead(&self) -> Picos {
         self.lookahead
+    }
+
+    /// Returns the smallest time in which a host can affect another one: a packet that leaves at the
+    /// bound reaches the network after the lookahead, and its arrival lies at least the notice after
+    /// that.
+    pub(super) const fn reach(&self) -> Span {
+        Span((self.lookahead.0 + self.notice.0) / 1_000)
     }
 }
 

@@ -50,6 +50,8 @@ pub struct Emulation {
     carried: Loads,
     /// The network cards, if senders run ahead of the network.
     cards: Option<Cards>,
+    /// Latency from the last switch to each host, which the network does not count; empty if it does.
+    last_latencies: Vec<Picos>,
     /// Memory of payloads that have arrived.
     spare: Vec<Vec<u8>>,
 }
@@ -145,13 +147,38 @@ impl Emulation {
     /// The topology is too large.
     pub fn new(topology: Topology, config: NetworkConfig, overhead: u32) -> Result<Self, String> {
         let network = Network::new(topology, config, TICK, Share::WHOLE)?;
-        Ok(Self { network, overhead, carried: Loads::default(), cards: None, spare: Vec::new() })
+        Ok(Self {
+            network,
+            overhead,
+            carried: Loads::default(),
+            cards: None,
+            last_latencies: Vec::new(),
+            spare: Vec::new(),
+        })
     }
 
-    /// Lets senders run ahead of the network: their packets wait in network cards until
-    /// [`Self::step`] knows that no earlier ones can come. Call this before the first packet enters.
+    /// Lets hosts run ahead of the network. Packets of senders wait in network cards until
+    /// [`Self::step`] knows that no earlier ones can come, and packets are delivered when the last
+    /// switch has sent them, with the later time of their arrival. Call this before the first packet
+    /// enters.
     pub fn use_cards(&mut self) {
-        self.cards = Some(Cards::new(self.network.switches().topology().hosts));
+        let topology = self.network.switches().topology();
+        self.cards = Some(Cards::new(topology.hosts));
+        self.last_latencies = vec![Picos::ZERO; topology.hosts as usize];
+        for link in &topology.links {
+            for end in [link.a, link.b] {
+                if let Node::Host(host) = end {
+                    self.last_latencies[host as usize] = link.latency;
+                }
+            }
+        }
+        self.network.end_at_last_switch();
+    }
+
+    /// Returns the smallest time from the delivery of a packet by [`Self::step`] to its arrival.
+    #[must_use]
+    pub fn notice(&self) -> Picos {
+        self.last_latencies.iter().copied().min().unwrap_or_default()
     }
 
     /// Returns the smallest time from the departure of a packet at any host until something outside of
@@ -229,7 +256,7 @@ impl Emulation {
 
     /// Processes the next events of cards and network that nothing can precede: no sender will hand a
     /// card a packet before `bound`, and none reaches the network sooner than `lookahead` after it
-    /// leaves its card. Returns after the first packet that arrived at a host, which is passed to
+    /// leaves its card. Returns after the first packet that is delivered to a host, which is passed to
     /// `deliver`; false if there was none.
     pub fn step(
         &mut self,
@@ -293,7 +320,8 @@ impl Emulation {
     }
 
     fn arrived(&mut self, host: u32, packet: u32, deliver: &mut dyn FnMut(&Delivery<'_>)) {
-        let at = self.network.now();
+        let last = self.last_latencies.get(host as usize).copied().unwrap_or_default();
+        let at = self.network.now() + last;
         let (&header, from) = self.network.take(packet);
         let carried = &mut self.carried.0[packet as usize];
         if header.trimmed {

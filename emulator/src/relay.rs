@@ -214,7 +214,7 @@ impl Relay {
         }
         let virtual_time = config.virtual_time.as_ref().map(|rules| {
             emulation.use_cards();
-            Box::new(VirtualProcesses::new(rules, started, emulation.lookahead(), config.seed))
+            Box::new(VirtualProcesses::new(rules, started, &emulation, config.seed))
         });
         let listener =
             listen(&config.socket).map_err(|e| RelayError::Socket(config.socket.clone(), e))?;

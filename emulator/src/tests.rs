@@ -438,7 +438,7 @@ fn rate_packets_pass_unwritten_where_no_switch_computes_rates() {
 
 #[test]
 fn a_process_whose_bound_rose_while_it_computed_goes_on_at_its_bound() {
-    let mut coordinator = Coordinator::new(Time(1), Picos::micros(1));
+    let mut coordinator = Coordinator::new(Time(1), &leaf_spine(20_000, true));
     let none = Span::ZERO;
     let wait = |now, until, reason| Wait { now, until, reason, computed: none, overhead: none };
     let number = coordinator.add();

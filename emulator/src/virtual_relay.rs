@@ -19,7 +19,7 @@ use squall_netsim::Picos;
 use super::client::{Client, Role};
 use super::clock::{clock, timespec};
 use super::coordinator::{Activity, BrokenPromise, Coordinator, Pace};
-use super::emulation::{Delivery, Route};
+use super::emulation::{Delivery, Emulation, Route};
 use super::relay::{JOB_IS_STUCK, Relay};
 
 /// Time that the clock which applications see is ahead at the origin of virtual time. Jobs attach
@@ -168,7 +168,7 @@ impl VirtualProcesses {
     pub(super) fn new(
         config: &VirtualTimeConfig,
         origin: Time,
-        lookahead: Picos,
+        emulation: &Emulation,
         seed: u64,
     ) -> Self {
         let rules = VirtualTimeRules {
@@ -185,7 +185,7 @@ impl VirtualProcesses {
         Self {
             rules,
             ranks: config.ranks,
-            coordinator: Coordinator::new(origin, lookahead),
+            coordinator: Coordinator::new(origin, emulation),
             processes: Vec::new(),
             began: None,
             ended: None,
@@ -757,7 +757,7 @@ impl Relay {
             events: self.emulation.network().events(),
             hand_overs: coordinator.hand_overs,
             deliveries: coordinator.deliveries,
-            lookahead: coordinator.lookahead(),
+            lookahead: Picos::from_span(coordinator.reach()),
             hash: coordinator.hash(),
             was_outside: coordinator.was_outside,
             ranks,

@@ -257,7 +257,7 @@ impl World {
         }
         let mut emulation = Emulation::new(topology, config, OVERHEAD).expect("it is small");
         emulation.use_cards();
-        let mut coordinator = Coordinator::new(ORIGIN, emulation.lookahead());
+        let mut coordinator = Coordinator::new(ORIGIN, &emulation);
         let ranks = (0..count)
             .map(|number| Rank {
                 rng: Rng::new(rng.next_u64()),

@@ -15,6 +15,10 @@ const ORIGIN: Time = Time(1_000);
 
 /// Time that a packet takes through the network, as a process sees it.
 const CROSSING: u64 = 1_109;
+/// Time from the departure of a packet at the switch to its arrival.
+const NOTICE: u64 = 500;
+/// Smallest time in which a host affects another one.
+const REACH: u64 = 600 + NOTICE;
 
 /// Returns a time of the job.
 fn at(ns: u64) -> Time {
@@ -24,8 +28,12 @@ fn at(ns: u64) -> Time {
 /// Builds a star of 100 Gb/s with a lookahead of 600 ns. A packet of 4 bytes, with headers of 48, crosses
 /// it in 1108.32 ns: [`CROSSING`].
 fn star() -> Emulation {
-    let latencies = (Picos::nanos(500), Picos::nanos(100));
-    let topology = Topology::star(3, Rate::gbps(100), latencies.0, latencies.1);
+    star_of(Picos::nanos(NOTICE), Picos::nanos(100))
+}
+
+/// Builds a star of 100 Gb/s with these latencies of links and of the switch.
+fn star_of(latency: Picos, switch: Picos) -> Emulation {
+    let topology = Topology::star(3, Rate::gbps(100), latency, switch);
     let mut emulation =
         Emulation::new(topology, NetworkConfig::new(100_000, false, 1), 48).expect("it is small");
     emulation.use_cards();
@@ -34,7 +42,7 @@ fn star() -> Emulation {
 
 /// Returns a coordinator of processes that wait for the job to begin.
 fn coordinator(emulation: &Emulation, processes: u32) -> Coordinator {
-    let mut coordinator = Coordinator::new(ORIGIN, emulation.lookahead());
+    let mut coordinator = Coordinator::new(ORIGIN, emulation);
     for number in 0..processes {
         assert_eq!(coordinator.add(), number);
         coordinator.note_wait(number, wait(ORIGIN, ORIGIN, WaitReason::Idle));
@@ -95,7 +103,7 @@ fn processes_go_on_at_arrivals_or_at_their_own_times_and_keep_promises() {
     assert_eq!(go_on(&mut coordinator, &mut emulation, None), (Vec::new(), Vec::new()));
     coordinator.start(false);
     let (_, woken) = go_on(&mut coordinator, &mut emulation, None);
-    let resume = Resume { now: ORIGIN, horizon: at(600) };
+    let resume = Resume { now: ORIGIN, horizon: at(REACH) };
     assert_eq!(woken, [(0, resume), (1, resume)], "all begin at one time");
     let early = send(&coordinator, &mut emulation, Time(ORIGIN.0 - 1), (0, 1));
     let sent = Time(ORIGIN.0 - 1);
@@ -113,10 +121,14 @@ fn processes_go_on_at_arrivals_or_at_their_own_times_and_keep_promises() {
     // The clock of process 1 has passed the arrival.
     coordinator.note_wait(1, wait(at(2_000), at(9_000), WaitReason::Idle));
     let (_, woken) = go_on(&mut coordinator, &mut emulation, None);
-    assert_eq!(woken, [(1, Resume { now: at(2_000), horizon: at(2_600) })]);
+    assert_eq!(woken, [(1, Resume { now: at(2_000), horizon: at(2_000 + REACH) })]);
     coordinator.note_wait(1, wait(at(2_000), at(9_000), WaitReason::Idle));
     let (_, woken) = go_on(&mut coordinator, &mut emulation, None);
-    assert_eq!(woken, [(0, Resume { now: at(5_000), horizon: at(5_600) })], "it was received once");
+    assert_eq!(
+        woken,
+        [(0, Resume { now: at(5_000), horizon: at(5_000 + REACH) })],
+        "it was received once"
+    );
     let one = &coordinator.processes[1];
     assert_eq!((one.computed, one.overhead, coordinator.hand_overs), (Span(9), Span(12), 4));
 }
@@ -147,7 +159,8 @@ fn the_pace_holds_back_those_that_only_poll_unless_it_is_for_all() {
             coordinator.set_absent(0, Activity::Ended);
             coordinator.run(&mut emulation, None, &mut |_, _| Some(1));
             let (woken, held) = coordinator.wake(None, pace(1_000));
-            let resume = Resume { now: at(1_000 + CROSSING), horizon: at(1_600 + CROSSING) };
+            let resume =
+                Resume { now: at(1_000 + CROSSING), horizon: at(1_000 + CROSSING + REACH) };
             assert_eq!((woken, held), (vec![(1, resume)], None));
         }
     }
@@ -163,8 +176,8 @@ fn nothing_passes_a_limit() {
     assert_eq!(send(&coordinator, &mut emulation, at(500), (0, 1)), Ok(()));
     coordinator.note_wait(0, wait(at(600), at(5_000), WaitReason::Busy));
     coordinator.note_wait(1, wait(at(600), at(5_000), WaitReason::Busy));
-    // The network changes 600 ns after the limit, before the second packet arrives.
-    let limit = at(499 + CROSSING - 600);
+    // The network changes 600 ns after the limit, before the second packet leaves the switch.
+    let limit = at(499 + CROSSING - REACH);
     let (arrivals, woken) = go_on(&mut coordinator, &mut emulation, Some(limit));
     assert_eq!(arrivals, [(at(400 + CROSSING), 1)]);
     assert_eq!(woken, [(1, Resume { now: at(400 + CROSSING), horizon: at(499 + CROSSING) })]);
@@ -177,9 +190,10 @@ fn nothing_passes_a_limit() {
 
 #[test]
 fn the_lookahead_is_whole_nanoseconds() {
-    for (latency, lookahead) in [(1_000, 1), (1_999, 1), (2_000, 2)] {
-        let coordinator = Coordinator::new(ORIGIN, Picos(latency));
-        assert_eq!(coordinator.lookahead(), Picos::nanos(lookahead));
+    for (latency, whole) in [(1_000, 1), (1_999, 1), (2_000, 2)] {
+        let coordinator = Coordinator::new(ORIGIN, &star_of(Picos(latency), Picos::ZERO));
+        assert_eq!(coordinator.lookahead(), Picos::nanos(whole));
+        assert_eq!(coordinator.reach(), Span(2 * whole));
     }
 }
 
@@ -198,11 +212,12 @@ fn a_process_comes_back_when_the_network_has_gone_on_without_any() {
     assert_eq!(send(&coordinator, &mut emulation, at(20), (0, 1)), Ok(()));
     coordinator.note_wait(0, wait(at(20), at(30), WaitReason::Idle));
     let (arrivals, woken) = go_on(&mut coordinator, &mut emulation, None);
-    assert_eq!(woken, [(0, Resume { now: at(10 + CROSSING), horizon: at(610 + CROSSING) })]);
+    let left = 10 + CROSSING - NOTICE;
+    assert_eq!(woken, [(0, Resume { now: at(left), horizon: at(left + REACH) })]);
     assert_eq!(arrivals, []);
     coordinator.set_absent(0, Activity::Ended);
     let arrivals = go_on(&mut coordinator, &mut emulation, None).0;
-    assert_eq!(arrivals, [(at(10 + 2 * CROSSING), 1)]);
+    assert_eq!(arrivals, [(at(left + CROSSING), 1)]);
 }
 
 #[test]
@@ -214,7 +229,7 @@ fn a_job_whose_processes_are_all_outside_goes_on_with_the_first_that_comes_back(
     coordinator.start(true);
     coordinator.note_wait(1, wait(ORIGIN, ORIGIN + Span(5), WaitReason::Idle));
     let (_, woken) = go_on(&mut coordinator, &mut emulation, None);
-    assert_eq!(woken, [(1, Resume { now: at(5), horizon: at(605) })]);
+    assert_eq!(woken, [(1, Resume { now: at(5), horizon: at(5 + REACH) })]);
 }
 
 #[test]
@@ -224,7 +239,7 @@ fn the_network_changes_after_the_job_as_long_as_it_has_packets() {
     coordinator.start(false);
     go_on(&mut coordinator, &mut emulation, None);
     assert_eq!(send(&coordinator, &mut emulation, at(10), (0, 1)), Ok(()));
-    let limit = at(100);
+    let limit = at(10);
     coordinator.set_absent(0, Activity::Outside);
     coordinator.set_absent(1, Activity::Outside);
     go_on(&mut coordinator, &mut emulation, Some(limit));

@@ -1,9 +1,12 @@
 //! Tests of messages about processes in virtual time, and of its origin.
 
-use squall_base::{Span, Time};
+use squall_base::{Rate, Span, Time};
 use squall_netsim::Picos;
+use squall_netsim::model::NetworkConfig;
+use squall_netsim::topology::Topology;
 
 use super::super::coordinator::{Activity, BrokenPromise};
+use super::super::emulation::Emulation;
 use super::{
     MOST_LINES, ProcessInfo, VirtualProcesses, VirtualTimeConfig, first_origin, port_of,
     shown_origin,
@@ -14,7 +17,10 @@ const ORIGIN: Time = Time(5_000_000_000);
 /// Returns processes whose ranks are their numbers.
 fn processes(count: u32) -> VirtualProcesses {
     let config = VirtualTimeConfig::default();
-    let mut all = VirtualProcesses::new(&config, ORIGIN, Picos::nanos(600), 1);
+    let topology = Topology::star(2, Rate::gbps(100), Picos::nanos(500), Picos::nanos(100));
+    let network = NetworkConfig::new(100_000, false, 1);
+    let emulation = Emulation::new(topology, network, 48).expect("it is small");
+    let mut all = VirtualProcesses::new(&config, ORIGIN, &emulation, 1);
     for number in 0..count {
         assert_eq!(all.coordinator.add(), number);
         all.processes.push(ProcessInfo {

@@ -218,6 +218,14 @@ impl Network {
         });
     }
 
+    /// Lets packets arrive at hosts when the last switch has sent their last bit, for a driver that adds
+    /// the latency of the host's link. So it learns of an arrival that long before. A failure of the
+    /// host's link no longer affects packets that have left the switch. Call this before the first
+    /// packet.
+    pub fn end_at_last_switch(&mut self) {
+        self.switches.end_at_last_port();
+    }
+
     fn load(&mut self, programs: impl Fn(u32) -> Vec<FeatureProgram>) {
         let switches = self.switches.topology().switches.len() as u32;
         self.programs = Programs::load(switches, programs).map(Box::new);

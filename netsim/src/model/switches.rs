@@ -446,6 +446,16 @@ impl<T: Copy> Switches<T> {
         Some(departure)
     }
 
+    /// Lets packets arrive at hosts when their last port has sent them. The driver adds the latency of
+    /// the host's link.
+    pub(super) fn end_at_last_port(&mut self) {
+        for port in 0..self.ports.len() as u32 {
+            if matches!(self.behind(port), Node::Host(_)) {
+                self.ports[port as usize].latency = Picos::ZERO;
+            }
+        }
+    }
+
     /// Occupies the wire of `port` with `bytes` bytes from outside its queues, for a driver that
     /// acts as the network card itself. Returns the time at which the wire is free again, and the
     /// time of arrival.
