@@ -6,9 +6,11 @@ spine      a stencil program on 16 hosts at 400 Gb/s while a spine dies, by path
 faster     the same program with its computation, on networks of 25, 100 and 400 Gb/s: what is computed, and what is waited for
 overhead   what calls of this provider cost on this machine, for --overhead: by packets over the loopback interface, and through
            shared memory
+real       small jobs of two ranks over the loopback interface in real time, and in virtual time over a network with its measured
+           parameters
 
 Names select tables. The first repeats itself exactly unless `squall` says otherwise, the others but `spine` depend on this
-processor, and the last one on who else uses it.
+processor, and the last two on who else uses it.
 """
 
 import argparse
@@ -18,12 +20,13 @@ import re
 import statistics
 import tempfile
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from squall_ci.mpis import MPIS
 from squall_ci.paths import die, need
-from squall_ci.process import run, Word
+from squall_ci.process import Result, run, Word
 from squall_ci.programs import fi_perf
-from squall_ci.rounds import environment
+from squall_ci.rounds import environment, ratio
 from squall_ci.suites.virtual import Virtual
 from squall_ci.tally import table
 
@@ -37,8 +40,10 @@ FAILURES = {"none": 0, "routed round after 100 us": 100, "after 5 ms": 5000}
 PATIENCE = 300.0
 # The transports whose calls are measured, and what FI_SQUALL_SHM is for them.
 TRANSPORTS = {"packets": "no", "shared memory": "yes"}
-# Sizes of messages between which the time of a byte is measured. Both fit in one packet of the loopback interface.
+# Sizes of messages between which the time of a byte is measured. The large one takes three packets of the loopback interface.
 SMALL, LARGE = 64, 32768
+# A virtual time is close to a real one if it differs by this share of it at most.
+CLOSE = 0.15
 
 
 def allreduce(virtual: Virtual, quick: bool) -> None:
@@ -155,14 +160,19 @@ def measure(shm: str, words: list[str]) -> dict[str, float]:
     return {name: float(value) for name, value in re.findall(r"^(\w+:\d+):\d+ ([\d.e+-]+)$", result.output, re.M)}
 
 
-def measure_calls(transports: list[str], rounds: int, quick: bool) -> dict[str, Calls]:
-    """Measures the calls of transports in interleaved rounds."""
+def measure_rounds(transports: list[str], rounds: int, words: list[str]) -> dict[str, dict[str, list[float]]]:
+    """Runs fi_perf on transports in interleaved rounds. Returns the values of the rounds by transport, measure and size."""
     samples: dict[str, dict[str, list[float]]] = {name: {} for name in transports}
     for _ in range(rounds):
         for name in transports:
-            for what, value in measure(TRANSPORTS[name], Calls.words(quick)).items():
+            for what, value in measure(TRANSPORTS[name], words).items():
                 samples[name].setdefault(what, []).append(value)
-    return {name: Calls(samples[name]) for name in transports}
+    return samples
+
+
+def measure_calls(transports: list[str], rounds: int, quick: bool) -> dict[str, Calls]:
+    """Measures the calls of transports in interleaved rounds."""
+    return {name: Calls(samples) for name, samples in measure_rounds(transports, rounds, Calls.words(quick)).items()}
 
 
 def overhead(_virtual: Virtual, quick: bool) -> None:
@@ -182,7 +192,127 @@ def overhead(_virtual: Virtual, quick: bool) -> None:
     print(flush=True)
 
 
-TABLES = {"allreduce": allreduce, "spine": spine, "faster": faster, "overhead": overhead}
+class Loopback:
+    """Parameters of an emulated network that is as fast as the loopback interface.
+
+    They come from half round trips of fi_perf and from what calls take. Half a round trip consists of a call that sends, the
+    flight of the packets, and a read that finds the message; each payload byte counts at both hosts. What calls leave of it is
+    the flight: at `SMALL` bytes the latency, and its growth up to `LARGE` bytes the rate.
+
+    On this interface the kernel delivers a packet inside of the call that sends it, and the receiver reads it while that call
+    still runs. Therefore calls may account for more than half a round trip. A latency or a growth that is not positive becomes
+    the shortest latency or a rate at which bytes take almost no time. The surplus of the calls stays in the virtual time.
+
+    The network is a star of two links, so that a link has half of the latency. Its switch forwards a packet when it has all of
+    it. A message of several packets therefore takes the time of its bytes and of one packet more.
+    """
+
+    TOPOLOGY = "star:2"
+    # Largest UDP payload of a packet that the transport sends over this interface (docs/parameters.md).
+    MTU = 16_312
+    SIZES = (SMALL, LARGE)
+    # Nanoseconds of a link, and Gb/s, where calls account for all of a half round trip.
+    LEAST_LATENCY, MOST_RATE = 1.0, 10_000.0
+
+    def __init__(self, calls: Calls, samples: Mapping[str, list[float]]) -> None:
+        self.half = {size: statistics.median(samples[f"lat:{size}"]) * 1000 for size in self.SIZES}
+        # Nanoseconds that calls take of a half round trip.
+        self.calls = {size: calls.send + calls.receive + 2 * size * calls.byte / 1000 for size in self.SIZES}
+        flight = {size: self.half[size] - self.calls[size] for size in self.SIZES}
+        growth = flight[LARGE] - flight[SMALL]
+        bits = 8 * (LARGE - SMALL + min(LARGE, self.MTU) - SMALL)
+        self.rate = min(self.MOST_RATE, bits / growth) if growth > 0 else self.MOST_RATE
+        self.latency = max(self.LEAST_LATENCY, flight[SMALL] / 2 - 8 * SMALL / self.rate)
+
+    @classmethod
+    def words(cls, quick: bool) -> list[str]:
+        """Returns the measures to name on fi_perf's command line."""
+        rounds = 1000 if quick else 10_000
+        return [f"lat:{size}:{rounds}" for size in cls.SIZES]
+
+    def options(self) -> list[Word]:
+        """Returns the options of `squall run --on`."""
+        return ["--rate", f"{self.rate:.3f}G", "--latency", round(self.latency), "--mtu", self.MTU]
+
+
+class Case(NamedTuple):
+    """A job of fabtests/virtual/job.c: its name in the table, its words, which contain its number of rounds, and that number."""
+
+    name: str
+    words: tuple[Word, ...]
+    rounds: int
+
+
+def cases(quick: bool) -> list[Case]:
+    """Returns the jobs that run in real and in virtual time. Edges of the stencil have 8 KiB."""
+    share = 10 if quick else 1
+    stencils = {"much": (256, 1000), "some": (64, 5000), "little": (1, 10_000)}
+    return [
+        *(
+            Case(f"stencil, {name} computation", ("stencil", 1024, rounds // share, columns), rounds // share)
+            for name, (columns, rounds) in stencils.items()
+        ),
+        *(
+            Case(f"{name} of {size} bytes", (name, size, rounds // share), rounds // share)
+            for name, size, rounds in (("allreduce", 8, 10_000), ("allreduce", 65536, 2000))
+        ),
+    ]
+
+
+def time_of_round(result: Result, what: str) -> float:
+    """Returns the time of a round that a job printed, in microseconds."""
+    found = re.search(r"^job: \w+(?: \d+)?: ([\d.]+) us", result.output, re.M)
+    need(result.ok and found, f"{what}: {result.why()}\n{result.output}")
+    return float(found[1]) if found else 0.0
+
+
+def run_on_loopback(virtual: Virtual, case: Case) -> float:
+    """Runs a job in real time, by packets over the loopback interface. Returns the time of a round."""
+    mpi = MPIS["mpich"]
+    launch = mpi.command(2, [virtual.job, *case.words])
+    command: list[Word] = [virtual.program, "run", "--all", "--no-shm", "--require", "--iface", "lo", "--", *launch]
+    result = run(command, mpi.plain_environment(), PATIENCE)
+    need(" 0 by shared memory" in result.output, f"{case.name}: it did not run by packets\n{result.output}")
+    return time_of_round(result, case.name)
+
+
+def run_in_virtual_time(virtual: Virtual, case: Case, options: list[Word]) -> tuple[float, list[float]]:
+    """Runs a job in virtual time. Returns the time of a round, and its parts: computed, calls and waited."""
+    result = virtual.run_job(Loopback.TOPOLOGY, 2, *case.words, options=options, compute="cpu", timeout=PATIENCE)
+    split = re.findall(r"computed ([\d.]+) s, calls ([\d.]+) s, waited ([\d.]+) s", result.output)
+    need(split, f"{case.name}: no report of ranks\n{result.output}")
+    parts = [statistics.mean(float(rank[i]) for rank in split) / case.rounds * 1e6 for i in range(3)]
+    return time_of_round(result, case.name), parts
+
+
+def real(virtual: Virtual, quick: bool) -> None:
+    """Prints times of jobs in real time over the loopback interface, and in virtual time over a network like it."""
+    rounds = 2 if quick else 9
+    words = [*Calls.words(quick), *Loopback.words(quick)]
+    samples = measure_rounds(["packets"], rounds, words)["packets"]
+    calls = Calls(samples)
+    network = Loopback(calls, samples)
+    options = [*network.options(), "--overhead", calls.option()]
+    for size in network.SIZES:
+        print(f"half a round trip of {size} bytes: {network.half[size]:.0f} ns, of which calls {network.calls[size]:.0f} ns")
+    print(f"{Loopback.TOPOLOGY} {' '.join(map(str, options))}", flush=True)
+    rows, near = [], 0
+    for case in cases(quick):
+        pairs = [(run_on_loopback(virtual, case), run_in_virtual_time(virtual, case, options)) for _ in range(rounds)]
+        on_loopback = statistics.median(time for time, _ in pairs)
+        in_virtual_time = statistics.median(time for _, (time, _) in pairs)
+        parts = [statistics.median(parts[i] for _, (_, parts) in pairs) for i in range(3)]
+        quotient = ratio([time for _, (time, _) in pairs], [time for time, _ in pairs])
+        near += abs(quotient - 1) <= CLOSE
+        rows.append([case.name, *(f"{time:.2f}" for time in (on_loopback, in_virtual_time, quotient, *parts))])
+        print(" ".join(rows[-1]), flush=True)
+    heads = ["job", "real, us", "virtual, us", "virtual / real", "computed, us", "calls, us", "waited, us"]
+    print("\nTime of a round with 2 ranks. Its parts in virtual time include the start and the end of the job. Medians of")
+    print(f"{rounds} runs, load {os.getloadavg()[0]:.1f}; {near} of {len(rows)} within {CLOSE:.0%}:\n")
+    print(table(heads, rows), end="\n\n")
+
+
+TABLES = {"allreduce": allreduce, "spine": spine, "faster": faster, "overhead": overhead, "real": real}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
