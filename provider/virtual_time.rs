@@ -9,15 +9,18 @@
 //! - Calls take constant virtual times ([`charge_send`] and the other `charge` functions). Their
 //!   real duration does not count.
 //! - A thread that polls and finds nothing waits for the next packet or timer ([`on_empty_poll`]).
+//!   So does a thread that peeks at messages, when it repeats a peek ([`begin_peek`]).
 //!
 //! The preloaded time library answers the application's own time functions from the same clock.
 
 use core::cell::Cell;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::collections::BTreeSet;
 use std::sync::Once;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use squall_base::{Span, Time};
 use squall_net::EmulatorSpec;
 use squall_net::emulator::frame::{VirtualTimeRules, WaitReason};
@@ -28,18 +31,28 @@ use crate::open_endpoints;
 use crate::param::params;
 
 /// Empty polls in a row after which a thread waits for a packet or timer.
-const IDLE_AFTER: u32 = 2;
+const IDLE_AFTER: i32 = 2;
+/// Empty polls after a new peek that belong to it. MPI libraries read their queues several times in one
+/// MPI_Iprobe, and the program may look for another message next, which is there already.
+const POLLS_OF_A_PEEK: i32 = 16;
 /// Virtual time of computation between two empty polls below which a thread does nothing but poll.
 const POLLING: Span = Span::micros(2);
 
 /// Yields after a call of the provider that give up nothing.
 const YIELDS_PER_CALL: u32 = 2;
 
+/// Number of different peeks that are remembered. A program may look for messages of each rank.
+const MOST_PEEKS: usize = 4096;
+
 /// Most rounds of [`serve_endpoints`]. A round follows if the one before made progress.
 const MOST_TURNS: u32 = 64;
 
-/// Number of empty polls in a row, between which the application did nothing else.
-static EMPTY_POLLS: AtomicU32 = AtomicU32::new(0);
+/// Number of empty polls in a row, between which the application did nothing else. Negative after a new
+/// peek: see [`POLLS_OF_A_PEEK`].
+static EMPTY_POLLS: AtomicI32 = AtomicI32::new(0);
+/// Peeks since the last one that found a message, or that was followed by anything else than peeks and
+/// empty polls. Each of them would find nothing again.
+static EMPTY_PEEKS: Mutex<BTreeSet<Peek>> = Mutex::new(BTreeSet::new());
 /// Number of times that operations completed, for which the application may be waiting.
 static COMPLETIONS: AtomicU64 = AtomicU64::new(0);
 /// Clock readings of the application before the start of the job. The clock of the process stands
@@ -223,11 +236,25 @@ pub(crate) fn wait_or_yield() {
     }
 }
 
+/// Notes that an endpoint made progress, so that a peek may find a message.
+#[inline]
+pub(crate) fn note_progress() {
+    if virtual_time::now().is_some() {
+        EMPTY_PEEKS.lock().clear();
+    }
+}
+
+/// Notes that the application does something else than to look for messages and completions.
+fn end_polling() {
+    EMPTY_POLLS.store(0, Ordering::Relaxed);
+    EMPTY_PEEKS.lock().clear();
+}
+
 /// Notes that a poll found something.
 #[inline]
 pub(crate) fn on_busy_poll() {
     if let Some(clock) = virtual_time::clock() {
-        EMPTY_POLLS.store(0, Ordering::Relaxed);
+        end_polling();
         clock.charge(Span(clock.rules().overhead.poll.into()));
     }
 }
@@ -244,20 +271,67 @@ pub(crate) fn on_empty_poll() -> bool {
 #[cold]
 fn handle_empty_poll(clock: &VirtualClock) {
     clock.charge(Span(clock.rules().overhead.poll.into()));
-    let computed = Span(COMPUTED.swap(0, Ordering::Relaxed));
-    let before = EMPTY_POLLS.load(Ordering::Relaxed);
-    let polls = if computed < POLLING { before + 1 } else { 1 };
-    EMPTY_POLLS.store(polls, Ordering::Relaxed);
+    end_polling_after_computation();
+    let polls = EMPTY_POLLS.fetch_add(1, Ordering::Relaxed) + 1;
     if polls >= IDLE_AFTER && wait(clock, Time::NEVER) {
         EMPTY_POLLS.store(0, Ordering::Relaxed);
     }
+}
+
+/// Ends polling if the application has computed since the last poll.
+fn end_polling_after_computation() {
+    if Span(COMPUTED.swap(0, Ordering::Relaxed)) >= POLLING {
+        end_polling();
+    }
+}
+
+/// A search for an unexpected message (FI_PEEK), which finds the same until an endpoint makes progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Peek {
+    /// Address of the endpoint, as an identity.
+    pub(crate) endpoint: usize,
+    /// The source that the application asked for.
+    pub(crate) from: u64,
+    pub(crate) tag: u64,
+    /// Bits of the tag that do not count.
+    pub(crate) ignore: u64,
+}
+
+/// Begins a peek, which takes the time of a poll. If the same peek has found nothing before and nothing
+/// has happened since, the thread waits for the next packet or timer. Another peek does not wait: a
+/// program may look for several sources or tags in turn, and the next one may be there. The caller
+/// holds no lock of an endpoint, and searches for the message afterwards.
+#[inline]
+pub(crate) fn begin_peek(peek: Peek) {
+    if let Some(clock) = virtual_time::clock() {
+        handle_peek(clock, peek);
+    }
+}
+
+#[cold]
+fn handle_peek(clock: &VirtualClock, peek: Peek) {
+    clock.charge(Span(clock.rules().overhead.poll.into()));
+    end_polling_after_computation();
+    if note_peek(&mut EMPTY_PEEKS.lock(), peek) {
+        wait(clock, Time::NEVER);
+    } else {
+        EMPTY_POLLS.store(-POLLS_OF_A_PEEK, Ordering::Relaxed);
+    }
+}
+
+/// Adds a peek to those that find nothing. Returns whether it was there already.
+fn note_peek(peeks: &mut BTreeSet<Peek>, peek: Peek) -> bool {
+    if peeks.len() >= MOST_PEEKS && !peeks.contains(&peek) {
+        peeks.clear();
+    }
+    !peeks.insert(peek)
 }
 
 /// Advances the clock by the time that a call takes which posts an operation.
 #[inline]
 pub(crate) fn charge_send() {
     if let Some(clock) = virtual_time::clock() {
-        EMPTY_POLLS.store(0, Ordering::Relaxed);
+        end_polling();
         clock.charge(Span(clock.rules().overhead.send.into()));
     }
 }
@@ -266,7 +340,7 @@ pub(crate) fn charge_send() {
 #[inline]
 pub(crate) fn charge_completions(count: usize) {
     if let Some(clock) = virtual_time::clock() {
-        EMPTY_POLLS.store(0, Ordering::Relaxed);
+        end_polling();
         clock.charge(Span(u64::from(clock.rules().overhead.receive) * count as u64));
     }
 }
@@ -424,5 +498,18 @@ mod tests {
         assert_eq!(early_advance(EQUAL_READINGS), 0);
         let second = 1_000_000_000;
         assert!(early_advance(EQUAL_READINGS + 1_000_000) >= second, "a loop that waits ends");
+    }
+
+    #[test]
+    fn a_loop_over_peeks_waits_when_it_begins_anew() {
+        let peek = |tag| Peek { endpoint: 1, from: 2, tag, ignore: 0 };
+        let mut peeks = BTreeSet::new();
+        let mut round = || (0..5).map(|tag| note_peek(&mut peeks, peek(tag))).collect::<Vec<_>>();
+        assert_eq!(round(), [false; 5], "a message of any of these tags may be there");
+        assert_eq!(round(), [true; 5]);
+        for tag in 0..3 * MOST_PEEKS as u64 {
+            note_peek(&mut peeks, peek(tag));
+            assert!(peeks.len() <= MOST_PEEKS, "peeks that never repeat take no more memory");
+        }
     }
 }

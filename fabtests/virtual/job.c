@@ -5,6 +5,7 @@
  *   job compute SECONDS                                 rank 0 uses that much CPU time between two barriers
  *   job stencil ROWS ROUNDS [COLUMNS]                   a stencil on a torus of cells, which checks the sum of all cells
  *   job permutation BYTES START_US RANK,RANK,..         rank i sends to the i-th of these, START_US after time begins
+ *   job probes TAGS ROUNDS                              rank 0 looks for tag after tag until rank 1 has answered with the last one
  *   job no-finalize                                     rank 1 exits in the middle, with status 0 and without MPI_Finalize
  *   job killed                                          rank 1 kills itself in the middle
  *   job fork                                            rank 1 forks in the middle, and the child calls MPI as well
@@ -208,6 +209,35 @@ static void permutation(size_t bytes, long start_us, const char *partners)
 	free(in);
 }
 
+/* Ranks 0 and 1 exchange messages. Rank 0 waits for the answer by MPI_Iprobe for one tag after the other. */
+static void probes(int tags, int rounds)
+{
+	double longest = 0;
+	char byte = 0;
+
+	/* Round 0 introduces the two to each other. */
+	for (int i = 0; i <= rounds; i++) {
+		double begin = MPI_Wtime();
+		if (rank == 0) {
+			int found = 0, tag = tags;
+			MPI_Send(&byte, 1, MPI_BYTE, 1, 0, MPI_COMM_WORLD);
+			while (!found) {
+				tag = tag % tags + 1;
+				MPI_Iprobe(1, tag, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
+			}
+			MPI_Recv(&byte, 1, MPI_BYTE, 1, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		} else if (rank == 1) {
+			MPI_Recv(&byte, 1, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+			MPI_Send(&byte, 1, MPI_BYTE, 0, tags, MPI_COMM_WORLD);
+		}
+		double round = MPI_Wtime() - begin;
+		if (i > 0 && round > longest)
+			longest = round;
+	}
+	if (rank == 0)
+		printf("job: probes: the longest round %.3f us\n", longest * 1e6);
+}
+
 static void misbehave(const char *how)
 {
 	char byte = 0;
@@ -254,6 +284,8 @@ int main(int argc, char **argv)
 		stencil((int)first, rounds, argc > 4 ? atoi(argv[4]) : 16);
 	else if (!strcmp(what, "permutation") && argc == 5)
 		permutation((size_t)first, rounds, argv[4]);
+	else if (!strcmp(what, "probes"))
+		probes((int)first, rounds);
 	else if (argc > 2)
 		collectives(what, first, rounds);
 	else

@@ -1,12 +1,15 @@
 /*
  * Round trips of single messages between two processes, in nanoseconds of their own clock.
  *
- *   round_trip SIZE ROUNDS
+ *   round_trip SIZE ROUNDS [peek]
  *
  * The program is for virtual time, in which each call has a known price. So a round consists of as few calls as possible:
  * rank 0 reads the clock, injects a message, reads its completion queue until the answer is there, and reads the clock again.
  * Rank 1 answers. Receives are posted before the first round, and injected messages have no completion. Between rounds both
  * processes sleep, so that acknowledgements of a round do not reach the next one.
+ *
+ * With `peek` no receives are posted. The processes look for messages with FI_PEEK, as MPI_Iprobe does, and discard them.
+ * After a peek they read its completion and nothing else, so that only the peek can make progress.
  *
  * PMI_RANK names the process, as a launcher does. In virtual time the port of an endpoint follows from its rank, so that the
  * two need not exchange addresses. Rank 0 prints one line `SIZE NANOSECONDS` for each round.
@@ -51,7 +54,7 @@ static void sleep_until(int64_t at)
 	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
 }
 
-static void wait_for_message(struct fid_cq *cq)
+static void read_message(struct fid_cq *cq)
 {
 	struct fi_cq_entry entry;
 	ssize_t n;
@@ -61,15 +64,43 @@ static void wait_for_message(struct fid_cq *cq)
 	check("fi_cq_read", n);
 }
 
+static void peek_message(struct fid_ep *ep, struct fid_cq *cq, struct fi_context2 *context)
+{
+	struct fi_msg_tagged message = {.addr = FI_ADDR_UNSPEC, .tag = 1, .context = context};
+	struct fi_cq_err_entry failure = {.err = FI_ENOMSG};
+	struct fi_cq_entry entry;
+
+	while (failure.err == FI_ENOMSG) {
+		check("fi_trecvmsg", fi_trecvmsg(ep, &message, FI_PEEK | FI_DISCARD));
+		ssize_t n = fi_cq_read(cq, &entry, 1);
+		if (n == 1)
+			return;
+		if (n != -FI_EAVAIL)
+			check("fi_cq_read", n);
+		check("fi_cq_readerr", fi_cq_readerr(cq, &failure, 0));
+	}
+	check("FI_PEEK", -failure.err);
+}
+
+/* Waits for a message, with peeks if it gets a context for them. */
+static void wait_for_message(struct fid_ep *ep, struct fid_cq *cq, struct fi_context2 *context)
+{
+	if (context)
+		peek_message(ep, cq, context);
+	else
+		read_message(cq);
+}
+
 int main(int argc, char **argv)
 {
 	const char *name = getenv("PMI_RANK");
 	int rank = name ? atoi(name) : -1;
-	size_t size = argc == 3 ? strtoul(argv[1], NULL, 10) : 0;
-	int rounds = argc == 3 ? atoi(argv[2]) : 0;
+	int peeks = argc == 4 && strcmp(argv[3], "peek") == 0;
+	size_t size = argc >= 3 ? strtoul(argv[1], NULL, 10) : 0;
+	int rounds = argc == 3 || peeks ? atoi(argv[2]) : 0;
 
 	if (rank < 0 || rank > 1 || rounds < 1 || rounds > MOST_ROUNDS) {
-		fprintf(stderr, "usage: PMI_RANK=0|1 round_trip SIZE ROUNDS, at most %d rounds\n", MOST_ROUNDS);
+		fprintf(stderr, "usage: PMI_RANK=0|1 round_trip SIZE ROUNDS [peek], at most %d rounds\n", MOST_ROUNDS);
 		return 2;
 	}
 	struct fi_info *hints = fi_allocinfo(), *info;
@@ -112,19 +143,19 @@ int main(int argc, char **argv)
 	if (!buffer || !contexts)
 		check("calloc", -FI_ENOMEM);
 	/* The round before the first introduces the two to each other. */
-	for (int i = 0; i <= rounds; i++)
+	for (int i = 0; i <= rounds && !peeks; i++)
 		check("fi_trecv", fi_trecv(ep, buffer + size, size, NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[i]));
 	for (int i = 0; i <= rounds; i++) {
 		if (rank == 0) {
 			int64_t begin = now();
 			check("fi_tinject", fi_tinject(ep, buffer, size, peer, 1));
-			wait_for_message(cq);
+			wait_for_message(ep, cq, peeks ? &contexts[i] : NULL);
 			int64_t end = now();
 			if (i > 0)
 				printf("%zu %lld\n", size, (long long)(end - begin));
 			sleep_until(end + PAUSE_NS);
 		} else {
-			wait_for_message(cq);
+			wait_for_message(ep, cq, peeks ? &contexts[i] : NULL);
 			check("fi_tinject", fi_tinject(ep, buffer, size, peer, 1));
 		}
 	}

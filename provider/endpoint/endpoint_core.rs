@@ -177,6 +177,7 @@ impl Core {
             self.publish_statistics(now);
         }
         if busy {
+            virtual_time::note_progress();
             self.wake_sleeper(bindings);
             while let Some(notice) = self.engine.poll_notice() {
                 self.delivery.log(now, &self.engine, self.poller.trailer(), notice);

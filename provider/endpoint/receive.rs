@@ -10,6 +10,7 @@ use crate::errno::{Errno, Result};
 use crate::flags::{self, ADDR_UNSPEC};
 use crate::mr::UserMemory;
 use crate::optional::triggered_work::operations::{self, Deferred};
+use crate::virtual_time::{self, Peek};
 
 /// The arguments of a call that posts a receive (`fi_recv`, `fi_trecv` and their variants).
 #[derive(Clone)]
@@ -131,6 +132,12 @@ impl Endpoint {
             // contract; and the context of a call with FI_TRIGGER is a triggered one (fi_trigger(3)).
             Err(error) => return unsafe { operations::trigger_receive(self, call, error) },
         };
+        let peeks = matches!(mode, RecvMode::Peek | RecvMode::PeekClaim | RecvMode::PeekDiscard);
+        if peeks {
+            let endpoint = core::ptr::from_ref(self).addr();
+            let Receive { from, tag, ignore, .. } = call;
+            virtual_time::begin_peek(Peek { endpoint, from, tag, ignore });
+        }
         let mut inner = self.lock()?;
         let Inner { bindings, core } = &mut *inner;
         let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
@@ -171,7 +178,7 @@ impl Endpoint {
             context,
             visibility,
         };
-        if matches!(mode, RecvMode::Peek | RecvMode::PeekClaim | RecvMode::PeekDiscard) {
+        if peeks {
             // A peek may be the only call that an application makes while it waits.
             core.run_turn(bindings);
         }

@@ -37,6 +37,8 @@ BELOW_UDP, PDS_HEADER, SES_HEADER = 48, 12, 44
 NEAR = 0.05
 # Bounds of the virtual time of a computation, as multiples of its CPU time. Reading the CPU clock costs CPU time, too.
 LEAST_COMPUTED, MOST_COMPUTED = 0.99, 1.5
+# The longest time of a round trip with probes, as a multiple of one without. The probes take the times of polls.
+MOST_PROBED = 1.5
 # Seconds of real time in which a job that misbehaves must end. Ten seconds of virtual time pass before a deadlock is reported.
 SOON = 40.0
 HASH = re.compile(r"deliveries, hash ([0-9a-f]{16}) \((.*)\)")
@@ -85,7 +87,8 @@ def round_trip_time(size: int, gbps: int, send: int, receive: int, clock: int) -
 
     A packet crosses two links, which transmit all of it, one after the other. Its arrival is rounded up to a nanosecond. Posting
     it takes `send`, reading its completion `receive`; polls that find nothing pass while the packet is on its way. The second
-    reading of the clock takes its time before it returns. Acknowledgements are on the wire before the answer is ready.
+    reading of the clock takes its time before it returns. Acknowledgements are on the wire before the answer is ready. A process
+    that peeks waits as one that reads, and reads the completion of the last peek.
     """
     packet = BELOW_UDP + PDS_HEADER + SES_HEADER + size
     flight = 2 * LATENCY + math.ceil(2 * 8 * packet / gbps)
@@ -95,11 +98,11 @@ def round_trip_time(size: int, gbps: int, send: int, receive: int, clock: int) -
 def check_round_trips(virtual: Virtual, tally: Tally) -> None:
     """Compares round trips between two hosts with what they have to take, to the nanosecond."""
     other = (2500, 70, 7)
-    cases = [(size, gbps, (SEND, RECEIVE, CLOCK)) for size in (0, 8, 1000, 4000) for gbps in (10, 100, 400)]
-    cases.append((8, 100, other))
+    cases = [(size, gbps, (SEND, RECEIVE, CLOCK), "") for size in (0, 8, 1000, 4000) for gbps in (10, 100, 400)]
+    cases += [(8, 100, other, ""), (8, 100, other, "peek")]
     right, problems, seconds, output = 0, [], 0.0, ""
-    for size, gbps, (send, receive, clock) in cases:
-        both = f"PMI_RANK=0 {virtual.round_trip} {size} 3 & PMI_RANK=1 {virtual.round_trip} {size} 3; wait"
+    for size, gbps, (send, receive, clock), how in cases:
+        both = " & ".join(f"PMI_RANK={rank} {virtual.round_trip} {size} 3 {how}" for rank in (0, 1)) + "; wait"
         costs = f"send={send},receive={receive},clock={clock}"
         options: list[Word] = ["--rate", f"{gbps}G", "--latency", LATENCY, "--overhead", costs, "--ranks", 2]
         command = [*virtual.command("star:2", *options), "env", "PMI_SIZE=2", "sh", "-c", both]
@@ -110,10 +113,27 @@ def check_round_trips(virtual: Virtual, tally: Tally) -> None:
         if result.ok and measured == [expected] * 3:
             right += 1
         else:
-            problems.append(f"{size} bytes at {gbps} Gb/s, {costs}: {measured} ns, expected {expected}; {result.why()}")
+            problems.append(
+                f"{size} bytes at {gbps} Gb/s, {costs} {how}: {measured} ns, expected {expected}; {result.why()}"
+            )
             output = result.output
     note = f"{right} of {len(cases)} to the nanosecond"
     tally.add("round trips between two hosts", "; ".join(problems) or None, seconds, note, output)
+
+
+def check_probes(virtual: Virtual, tally: Tally) -> None:
+    """Waits by MPI_Iprobe for one tag after the other: a probe that finds nothing must not wait if the next one finds a message."""
+    tags, rounds = 5, 20
+    result = virtual.run_job("star:2", 2, "probes", tags, rounds)
+    longest = re.search(r"^job: probes: the longest round ([\d.]+) us$", result.output, re.M)
+    most = MOST_PROBED * round_trip_time(1, 100, SEND, RECEIVE, CLOCK) / 1000
+    problem = None
+    if not (result.ok and longest):
+        problem = result.why() if not result.ok else "no result"
+    elif float(longest[1]) > most:
+        problem = f"the longest round took {longest[1]} us, expected {most:.3f} us at most"
+    note = f"the longest round {longest[1]} us" if longest else ""
+    tally.add(f"probes for {tags} tags in turn", problem, result.seconds, note, result.output)
 
 
 def check_repetition(virtual: Virtual, tally: Tally) -> None:
@@ -373,6 +393,7 @@ def main(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as folder:
         virtual = Virtual(pathlib.Path(folder))
         check_round_trips(virtual, tally)
+        check_probes(virtual, tally)
         check_repetition(virtual, tally)
         check_replays(virtual, tally, args.quick)
         check_computation(virtual, tally)
