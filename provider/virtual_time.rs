@@ -44,6 +44,9 @@ const YIELDS_PER_CALL: u32 = 2;
 /// Number of different peeks that are remembered. A program may look for messages of each rank.
 const MOST_PEEKS: usize = 4096;
 
+/// Pairs of readings of the CPU time from which the cost of one is taken.
+const READINGS: u32 = 64;
+
 /// Most rounds of [`serve_endpoints`]. A round follows if the one before made progress.
 const MOST_TURNS: u32 = 64;
 
@@ -67,6 +70,11 @@ const EARLY_STEP: u64 = 1_000;
 static YIELDS: AtomicU32 = AtomicU32::new(0);
 /// Virtual nanoseconds for which the application has computed since the last empty poll.
 static COMPUTED: AtomicU64 = AtomicU64::new(0);
+/// CPU time that a reading of the CPU time takes, in nanoseconds.
+static READING_COST: AtomicU64 = AtomicU64::new(0);
+/// The latest time that the application has read, if computation takes time. It may lie ahead of the
+/// clock of the process, which advances by a computation at the next call of the provider.
+static LAST_SHOWN: AtomicU64 = AtomicU64::new(0);
 
 /// Real time for which a helper thread sleeps between two readings of the clock.
 const SHORT_SLEEP: Duration = Duration::from_millis(1);
@@ -117,16 +125,36 @@ fn begin_call(clock: &'static VirtualClock) -> Call {
     DEPTH.set(DEPTH.get() + 1);
     YIELDS.store(0, Ordering::Relaxed);
     let call = Call(clock);
-    let left_at = LEFT_AT.get();
-    if DEPTH.get() == 1 && clock.rules().cpu_scale > 0 && left_at > 0 && clock.has_begun() {
-        let used = u128::from(cpu_time().saturating_sub(left_at));
-        let scaled = used * u128::from(clock.rules().cpu_scale) / 1_000_000;
-        let computed = Span(u64::try_from(scaled).unwrap_or(u64::MAX));
+    if DEPTH.get() == 1
+        && let Some(computed) = computed_since_call(clock)
+    {
         COMPUTED.fetch_add(computed.0, Ordering::Relaxed);
         clock.count_computation(computed);
         advance_busy(clock, clock.now() + computed);
     }
     call
+}
+
+/// Returns the virtual time for which this thread has computed since its last call of the provider.
+/// Returns `None` if computation takes no time, the job has not begun, or the thread has made no call.
+fn computed_since_call(clock: &VirtualClock) -> Option<Span> {
+    let (scale, left_at) = (clock.rules().cpu_scale, LEFT_AT.get());
+    if scale == 0 || left_at == 0 || !clock.has_begun() {
+        return None;
+    }
+    // One reading lies between the two at the ends of the computation.
+    let since = left_at + READING_COST.load(Ordering::Relaxed);
+    let used = u128::from(cpu_time().saturating_sub(since));
+    Some(Span(u64::try_from(used * u128::from(scale) / 1_000_000).unwrap_or(u64::MAX)))
+}
+
+/// Measures what a reading of the CPU time takes.
+fn measure_reading() {
+    let costs = (0..READINGS).map(|_| {
+        let before = cpu_time();
+        cpu_time().saturating_sub(before)
+    });
+    READING_COST.store(costs.min().unwrap_or(0), Ordering::Relaxed);
 }
 
 /// Returns the CPU time that this thread has used, in nanoseconds.
@@ -380,12 +408,21 @@ extern "C" fn now_for_library() -> u64 {
         return shown_time(rules, clock.now()) + early_advance(readings);
     }
     // A thread inside a call reads the clock for the provider, for instance to log.
+    let mut computed = None;
     if DEPTH.get() == 0 {
         clock.charge(Span(rules.overhead.clock.into()));
+        // Show the computation before the next call, but do not advance the clock by it: the transport
+        // would have to act meanwhile, and a signal handler may read the clock.
+        computed = computed_since_call(clock);
     }
     // The application's clock must not go back.
     let early = early_advance(EARLY_READINGS.load(Ordering::Relaxed));
-    shown_time(rules, clock.now()).max(rules.shown_origin.0 + early)
+    let now = clock.now() + computed.unwrap_or_default();
+    let shown = shown_time(rules, now).max(rules.shown_origin.0 + early);
+    match rules.cpu_scale {
+        0 => shown,
+        _ => LAST_SHOWN.fetch_max(shown, Ordering::Relaxed).max(shown),
+    }
 }
 
 extern "C" fn wait_for_library(until: u64, wakes: c_int) -> c_int {
@@ -455,6 +492,7 @@ pub(crate) fn begin_process() {
     static BEGUN: Once = Once::new();
     let Some(clock) = virtual_time::clock() else { return };
     BEGUN.call_once(|| {
+        measure_reading();
         let table: &'static ClockTable = Box::leak(Box::new(ClockTable {
             size: size_of::<ClockTable>(),
             now: now_for_library,
