@@ -1,6 +1,7 @@
 //! The relay in virtual time: it reads the packets and waits of processes, advances the network,
 //! and resumes the processes that may go on.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -138,12 +139,28 @@ struct ThreadActivity {
     asleep: bool,
 }
 
+/// A packet that a process sent.
+struct SentPacket {
+    /// Time at which it enters its card.
+    at: Picos,
+    source: SocketAddr,
+    /// Host of the sender.
+    from: u32,
+    head: PacketFrame,
+    payload: Vec<u8>,
+    /// Index of the sender's connection among the clients of the relay.
+    slot: usize,
+}
+
 /// The processes in virtual time.
 pub(super) struct VirtualProcesses {
     rules: VirtualTimeRules,
     ranks: Option<u32>,
     coordinator: Coordinator,
     processes: Vec<ProcessInfo>,
+    /// Packets of the time before the job began, by process. Their destinations need not be attached
+    /// yet; which ones are depends on real time.
+    early: BTreeMap<u32, Vec<SentPacket>>,
     /// Real time at which the job began.
     began: Option<Time>,
     /// Real time at which the job ended.
@@ -187,6 +204,7 @@ impl VirtualProcesses {
             ranks: config.ranks,
             coordinator: Coordinator::new(origin, emulation),
             processes: Vec::new(),
+            early: BTreeMap::new(),
             began: None,
             ended: None,
             checked_at: clock(),
@@ -525,26 +543,56 @@ impl Relay {
         }
     }
 
-    /// Hands a packet of a process to its card. Returns the destination if no endpoint is attached
-    /// there.
+    /// Hands a packet of a process to its card, or keeps it until the job begins. Returns the
+    /// destination if no endpoint is attached there.
     fn send_from_process(
         &mut self,
         process: u32,
         (source, from): (SocketAddr, u32),
-        mut head: PacketFrame,
+        head: PacketFrame,
         payload: &[u8],
     ) -> Result<Option<SocketAddr>, BrokenPromise> {
-        let Some(all) = &self.virtual_time else { return Ok(None) };
+        let Some(all) = &mut self.virtual_time else { return Ok(None) };
         let at = all.coordinator.check_sent(process, head.sent)?;
+        if !all.coordinator.is_started() {
+            let slot = all.processes[process as usize].slot;
+            let packet = SentPacket { at, source, from, head, payload: payload.to_vec(), slot };
+            all.early.entry(process).or_default().push(packet);
+            return Ok(None);
+        }
+        Ok(self.enter_card(at, (source, from), head, payload))
+    }
+
+    /// Hands the packets of the time before the job began to their cards.
+    fn send_early_packets(&mut self) {
+        let early = self.virtual_time.as_mut().map(|all| std::mem::take(&mut all.early));
+        for packet in early.into_iter().flat_map(BTreeMap::into_values).flatten() {
+            let SentPacket { at, source, from, head, payload, slot } = packet;
+            let missing = self.enter_card(at, (source, from), head, &payload);
+            if let (Some(nobody), Some(Some(client))) = (missing, self.clients.get_mut(slot)) {
+                client.push(&encode(FrameKind::Nobody, &encode_address(nobody)));
+            }
+        }
+    }
+
+    /// Hands a packet to the card of its host `from` at `at`. Returns the destination if no endpoint
+    /// is attached there.
+    fn enter_card(
+        &mut self,
+        at: Picos,
+        (source, from): (SocketAddr, u32),
+        mut head: PacketFrame,
+        payload: &[u8],
+    ) -> Option<SocketAddr> {
         let dst = head.addr;
         let Some(&(tag, to)) = self.by_addr.get(&dst) else {
             self.totals.nobody += 1;
-            return Ok(Some(dst));
+            return Some(dst);
         };
         // A CRC trailer of 4 bytes may come on top of the MTU, and an authentication tag.
         if payload.len() > self.config.mtu as usize + 64 {
             self.totals.oversize += 1;
-            return Ok(None);
+            return None;
         }
         self.totals.entered += 1;
         self.run_state.entered(head.sent, (from, to), payload.len() as u64);
@@ -553,7 +601,7 @@ impl Relay {
         head.addr = SocketAddr::new(source.ip(), head.entropy);
         head.trimmed = false;
         self.emulation.send(at, Route { from, to, flow }, head, payload, tag);
-        Ok(None)
+        None
     }
 
     /// Starts the job if it is complete, advances the network as far as it may, and resumes the
@@ -653,6 +701,7 @@ impl Relay {
         }
         all.coordinator.start(!ready);
         all.began = Some(clock());
+        self.send_early_packets();
         report(format_args!("{there} ranks have attached; virtual time begins"));
     }
 
