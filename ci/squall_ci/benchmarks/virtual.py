@@ -8,9 +8,11 @@ overhead   what calls of this provider cost on this machine, for --overhead: by 
            shared memory
 real       small jobs of two ranks over the loopback interface in real time, and in virtual time over a network with its measured
            parameters
+bounds     what a run costs in real time beside what is aimed at: IMB-MPI1 Allreduce on 64 hosts under Intel MPI, and an alltoall of
+           1 MiB beside `squall sim` with its messages
 
 Names select tables. The first repeats itself exactly unless `squall` says otherwise, the others but `spine` depend on this
-processor, and the last two on who else uses it.
+processor, and the last three on who else uses it.
 """
 
 import argparse
@@ -91,6 +93,69 @@ def spine(virtual: Virtual, quick: bool) -> None:
             rows.append([selection, name, *figures])
     print("A stencil program, 16 ranks on leaf-spine:8x4x2 at 400 Gb/s, 128 KiB to each neighbour, without computation:\n")
     print(table(["paths", "dead spine", "us a round", "longest round, us", "packets lost"], rows, left=(0, 1)), end="\n\n")
+
+
+class RealTime(NamedTuple):
+    """What a run in virtual time cost: real seconds, events of the network a second, and microseconds for a hand-over."""
+
+    seconds: float
+    events: float
+    hand_over: float
+
+
+def real_time_of(result: Result) -> RealTime:
+    """Returns what `squall run --virtual` printed about the real time of a run."""
+    line = r"virtual time: [\d.]+ s in ([\d.]+) s; (\d+) events .* hand-overs \(([\d.]+) us each\)"
+    found = re.search(line, result.output)
+    need(result.ok and found, f"{result.why()}\n{result.output}")
+    seconds, events, hand_over = (float(found[i]) for i in (1, 2, 3)) if found else (1.0, 0.0, 0.0)
+    return RealTime(seconds, events / seconds, hand_over)
+
+
+# Real times that the design of virtual time aims at: of a hand-over (us), of the Allreduce (s); and how many times as many events
+# a second the simulator may process as a job of large messages.
+HAND_OVER, ALLREDUCE, SLOWER = 5, 120, 3
+
+
+def bounds(virtual: Virtual, quick: bool) -> None:
+    """Prints what runs cost in real time, beside the bounds that are aimed at."""
+    mpi = MPIS["impi"]
+    benchmark = mpi.venv / "bin" / "IMB-MPI1"
+    if not benchmark.exists():
+        die("IMB-MPI1 is missing: run ci/run setup mpi first")
+    ranks, iterations = (16, 2) if quick else (64, 20)
+    words: list[Word] = [
+        benchmark,
+        "-npmin",
+        ranks,
+        "-iter",
+        iterations,
+        "-iter_policy",
+        "off",
+        "-msglog",
+        "3:20",
+        "Allreduce",
+    ]
+    command = [*virtual.command("fat-tree:128:4"), *mpi.command(ranks, words)]
+    job = real_time_of(run(command, mpi.plain_environment(), PATIENCE))
+    record = virtual.folder / "alltoall"
+    options: list[Word] = ["--record", record]
+    large = real_time_of(
+        virtual.run_job("leaf-spine:4x4x4", 16, "alltoall", 1 << 20, 1 if quick else 8, options=options, timeout=PATIENCE)
+    )
+    result = run([virtual.program, "sim", "--trace", record], timeout=PATIENCE)
+    found = re.search(r"^ *(?:\d+ +){7}(\d+)$\n^([\d.]+) s, ", result.output, re.M)
+    need(result.ok and found, f"squall sim: {result.why()}\n{result.output}")
+    simulated = float(found[1]) / max(float(found[2]), 0.01) if found else 0.0
+    rows = [
+        ["a hand-over, us", f"{job.hand_over:.1f}", f"{HAND_OVER}"],
+        [f"Allreduce of 8 B to 1 MiB, {ranks} ranks, {iterations} iterations, s", f"{job.seconds:.0f}", f"{ALLREDUCE}"],
+        ["its events of the network, million/s", f"{job.events / 1e6:.2f}", ""],
+        ["an alltoall of 1 MiB, 16 ranks, million events/s", f"{large.events / 1e6:.2f}", f"{simulated / 1e6 / SLOWER:.2f}"],
+        ["squall sim with its messages, million events/s", f"{simulated / 1e6:.2f}", ""],
+    ]
+    print(f"What runs without computation cost in real time, load {os.getloadavg()[0]:.1f}:\n")
+    print(table(["", "measured", "aimed at"], rows), end="\n\n")
 
 
 def run_stencil(virtual: Virtual, rate: str, rounds: int) -> tuple[float, float, float] | Result:
@@ -332,7 +397,7 @@ def real(virtual: Virtual, quick: bool) -> None:
     print(table(heads, rows), end="\n\n")
 
 
-TABLES = {"allreduce": allreduce, "spine": spine, "faster": faster, "overhead": overhead, "real": real}
+TABLES = {"allreduce": allreduce, "spine": spine, "faster": faster, "overhead": overhead, "real": real, "bounds": bounds}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
