@@ -23,7 +23,7 @@ use super::emulation::{Delivery, Emulation};
 /// Activity of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activity {
-    /// The process runs and sends nothing before this time, its bound.
+    /// The process runs and sends nothing before this time, unless a packet arrives.
     Running(Time),
     /// The process waits.
     Waiting(Wait),
@@ -46,6 +46,8 @@ pub(super) struct Process {
     pub(super) activity: Activity,
     /// The earliest arrival of which the process will learn when it resumes.
     arrival: Option<Time>,
+    /// The process computes for so long that the others no longer wait for its answers to arrivals.
+    passes_arrivals: bool,
     /// Virtual time for which the application has computed.
     pub(super) computed: Span,
     /// Virtual time that the calls of the application have taken.
@@ -66,10 +68,12 @@ impl Process {
         }
     }
 
-    /// Returns the time before which the process sends nothing.
+    /// Returns the time before which the process sends nothing. The transport of a process that
+    /// computes answers a packet at the time of its arrival, but only when the program calls it.
     fn bound(&self) -> Time {
         match self.activity {
-            Activity::Running(bound) => bound,
+            Activity::Running(bound) if self.passes_arrivals => bound,
+            Activity::Running(bound) => self.arrival.map_or(bound, |at| at.min(bound)),
             Activity::Waiting(_) => self.wake_time().unwrap_or(Time::NEVER),
             Activity::Outside | Activity::Ended => Time::NEVER,
         }
@@ -156,6 +160,7 @@ impl Coordinator {
         self.processes.push(Process {
             activity: Activity::Running(now),
             arrival: None,
+            passes_arrivals: false,
             computed: Span::ZERO,
             overhead: Span::ZERO,
             now,
@@ -193,17 +198,21 @@ impl Coordinator {
         self.bound
     }
 
-    /// Returns the model time at which a packet that `process` sent at `at` enters its host's card.
+    /// Returns the model time at which a packet that `process` sent at `at` enters its host's card. A
+    /// packet before the bound of a process that computes is late: it enters at the bound.
     ///
     /// # Errors
     /// The process had promised to send nothing that early.
     pub(super) fn check_sent(&self, process: u32, at: Time) -> Result<Picos, BrokenPromise> {
-        let at = match self.processes[process as usize].activity {
+        let state = &self.processes[process as usize];
+        let at = match state.activity {
             Activity::Running(_) | Activity::Outside if !self.started => self.origin,
             Activity::Outside => at.max(self.earliest_return()),
-            Activity::Running(promised) if at >= promised => at,
-            Activity::Running(promised) => {
-                return Err(BrokenPromise { process, sent: at, promised });
+            // The process does not know that `raise_bound` moved its bound up since it resumed, and a
+            // timer of its transport may have been due before.
+            Activity::Running(_) if at >= state.now => at.max(state.bound()),
+            Activity::Running(_) => {
+                return Err(BrokenPromise { process, sent: at, promised: state.now });
             }
             // A waiting process sends nothing.
             Activity::Waiting(_) | Activity::Ended => {
@@ -220,9 +229,9 @@ impl Coordinator {
         let earliest = match state.activity {
             Activity::Outside => earliest_return,
             // While the process computed, `raise_bound` moved its bound up and the network advanced
-            // past the process's clock. Its transport may now handle older timers and arrivals, but
-            // must not send before the bound.
-            Activity::Running(promised) => promised,
+            // past the process's clock. Its transport may now handle older timers, but must not send
+            // before the bound.
+            Activity::Running(_) => state.bound(),
             Activity::Waiting(_) | Activity::Ended => wait.now,
         };
         wait.now = wait.now.max(earliest);
@@ -247,11 +256,13 @@ impl Coordinator {
         self.hash_until = self.hash_until.min(at + self.reach());
     }
 
-    /// Raises the bound of a process that runs to `at`, because it has computed until then.
-    pub(super) fn raise_bound(&mut self, process: u32, at: Time) {
+    /// Raises the bound of a process that runs to `at`, because it has computed until then. With
+    /// `passes_arrivals`, packets that have arrived for it no longer limit its bound.
+    pub(super) fn raise_bound(&mut self, process: u32, at: Time, passes_arrivals: bool) {
         let state = &mut self.processes[process as usize];
         if let Activity::Running(bound) = state.activity {
             state.activity = Activity::Running(bound.max(at));
+            state.passes_arrivals |= passes_arrivals;
             self.update_bound();
         }
     }
@@ -376,6 +387,7 @@ impl Coordinator {
                 continue;
             }
             process.activity = Activity::Running(at);
+            process.passes_arrivals = false;
             process.arrival = None;
             process.now = at;
             woken.push((number, Resume { now: at, horizon }));

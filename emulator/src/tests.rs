@@ -449,7 +449,7 @@ fn a_process_whose_bound_rose_while_it_computed_goes_on_at_its_bound() {
     assert_eq!(woken.len(), 1);
     // It computes for 20 ms. Then its transport has to serve a timer of the first microsecond, for which
     // the process waits first.
-    coordinator.raise_bound(number, begin + Span::millis(15));
+    coordinator.raise_bound(number, begin + Span::millis(15), false);
     assert_eq!(coordinator.bound(), begin + Span::millis(15));
     coordinator.note_wait(number, wait(begin, begin + Span::micros(1), WaitReason::Busy));
     assert_eq!(coordinator.bound(), begin + Span::millis(15));

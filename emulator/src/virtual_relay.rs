@@ -29,7 +29,8 @@ const BEFORE_ORIGIN: Span = Span::secs(10);
 /// Interval in real time at which the relay checks the processes that run.
 const CHECK_INTERVAL: Span = Span::millis(10);
 /// CPU time without a call after which the others no longer wait for a process, if computation
-/// takes no virtual time. The process may be polling memory that another rank has to write.
+/// takes no virtual time, or no longer stop at its arrivals. The process may be polling memory that
+/// another rank has to write.
 const LONG_COMPUTATION: Span = Span::secs(2);
 /// CPU time like [`LONG_COMPUTATION`], for a process in MPI_Finalize, which may be polling memory
 /// that it shares with other ranks.
@@ -766,7 +767,8 @@ impl Relay {
                 let used = cpu.saturating_sub(UNCERTAIN_CPU).0 as u128;
                 let virtual_ns = used * u128::from(all.rules.cpu_scale) / 1_000_000;
                 let at = info.resumed + Span(u64::try_from(virtual_ns).unwrap_or(u64::MAX));
-                all.coordinator.raise_bound(number, at);
+                // The program may be polling memory that another rank has to write.
+                all.coordinator.raise_bound(number, at, cpu >= LONG_COMPUTATION);
             } else if cpu >= LONG_COMPUTATION && started || info.ending && cpu >= LONG_ENDING {
                 if !info.ending && !std::mem::replace(&mut all.warned, true) {
                     report(format_args!(

@@ -33,7 +33,7 @@ LATENCY, SEND, RECEIVE, CLOCK = 1000, 100, 100, 20
 # Bytes of a packet with a whole message: Ethernet, IPv4 and UDP with preamble and gap; headers of the packet delivery and of the
 # message (docs/wire.md).
 BELOW_UDP, PDS_HEADER, SES_HEADER = 48, 12, 44
-# Repetitions of one of the round trips.
+# Repetitions of one of the round trips, and of a computation.
 REPETITIONS = 5
 # The largest difference between a recorded and a simulated time.
 NEAR = 0.05
@@ -224,22 +224,28 @@ def check_results(virtual: Virtual, tally: Tally, quick: bool) -> None:
 
 def check_computation(virtual: Virtual, tally: Tally) -> None:
     """Uses CPU time between two barriers: the rank's own clock shows it at once, those of others after the barrier, and the report
-    as well."""
+    as well. Repeats this, because ranks leave the first barrier at times that depend on what the CPU did."""
     seconds = 0.2
-    result = virtual.run_job("star:4", 4, "compute", seconds, compute="cpu")
-    times = [float(time) for time in re.findall(r"^job: rank \d+: ([\d.]+) s between two barriers$", result.output, re.M)]
-    times += [float(time) for time in re.findall(r"^job: the clock of rank 0 shows ([\d.]+) s$", result.output, re.M)]
-    computed = re.search(r"^ +rank 0: computed ([\d.]+) s", result.output, re.M)
     least, most = LEAST_COMPUTED * seconds, MOST_COMPUTED * seconds
-    problem = None
-    if not result.ok or len(times) != 5 or not computed:
-        problem = result.why() if not result.ok else "no times"
-    elif not all(least <= time <= most for time in times):
-        problem = f"{times} s, expected {least:g} to {most:g}"
-    elif float(computed[1]) < least:
-        problem = f"the report says that rank 0 has computed for {computed[1]} s, expected {least:g} or more"
+    problem, took, output = None, 0.0, ""
+    times: list[float] = []
+    for _ in range(REPETITIONS):
+        result = virtual.run_job("star:4", 4, "compute", seconds, compute="cpu")
+        line = r"^job: rank \d+: ([\d.]+) s between two barriers$|^job: the clock of rank 0 shows ([\d.]+) s$"
+        times = [float(one or other) for one, other in re.findall(line, result.output, re.M)]
+        computed = re.search(r"^ +rank 0: computed ([\d.]+) s", result.output, re.M)
+        took += result.seconds
+        output = result.output
+        if not result.ok or len(times) != 5 or not computed:
+            problem = result.why() if not result.ok else "no times"
+        elif not all(least <= time <= most for time in times):
+            problem = f"{times} s, expected {least:g} to {most:g}"
+        elif float(computed[1]) < least:
+            problem = f"the report says that rank 0 has computed for {computed[1]} s, expected {least:g} or more"
+        if problem:
+            break
     note = ", ".join(f"{time:.4f}" for time in times)
-    tally.add(f"{seconds:g} s of CPU time", problem, result.seconds, note, result.output)
+    tally.add(f"{seconds:g} s of CPU time", problem, took, note, output)
 
 
 # How a job misbehaves, and what is said about it.

@@ -115,7 +115,7 @@ fn processes_go_on_at_arrivals_or_at_their_own_times_and_keep_promises() {
     // Process 1 still runs, at the beginning.
     let nothing = go_on(&mut coordinator, &mut emulation, None);
     assert_eq!(nothing, (Vec::new(), Vec::new()));
-    coordinator.raise_bound(1, at(800));
+    coordinator.raise_bound(1, at(800), false);
     let arrivals = go_on(&mut coordinator, &mut emulation, None).0;
     assert_eq!(arrivals, [(at(10 + CROSSING), 1)]);
     // The clock of process 1 has passed the arrival.
@@ -249,4 +249,26 @@ fn the_network_changes_after_the_job_as_long_as_it_has_packets() {
     assert!(coordinator.has_reached(limit, &emulation));
     assert_eq!(go_on(&mut coordinator, &mut emulation, None).0.len(), 1);
     assert!(!coordinator.has_reached(limit, &emulation), "nothing is in the network");
+}
+
+#[test]
+fn the_network_waits_for_the_answer_of_a_process_that_computes() {
+    for passes_arrivals in [false, true] {
+        let mut emulation = star();
+        let mut coordinator = coordinator(&emulation, 2);
+        coordinator.start(false);
+        go_on(&mut coordinator, &mut emulation, None);
+        assert_eq!(send(&coordinator, &mut emulation, at(10), (0, 1)), Ok(()));
+        coordinator.note_wait(0, wait(at(20), at(90_000), WaitReason::Idle));
+        // Process 1 has computed for 50 us, and a packet has arrived meanwhile.
+        coordinator.raise_bound(1, at(50_000), passes_arrivals);
+        let arrivals = go_on(&mut coordinator, &mut emulation, None).0;
+        assert_eq!(arrivals, [(at(10 + CROSSING), 1)]);
+        let bound = at(if passes_arrivals { 50_000 } else { 10 + CROSSING });
+        assert_eq!(coordinator.bound(), bound);
+        // Its answer and a packet of an earlier timer leave at the bound at least.
+        assert_eq!(coordinator.check_sent(1, at(5)), Ok(Picos::from_span(bound.since(ORIGIN))));
+        let early = Time(ORIGIN.0 - 1);
+        assert_eq!(coordinator.check_sent(1, early).map_err(|broken| broken.promised), Err(ORIGIN));
+    }
 }
