@@ -32,13 +32,14 @@ use crate::param::params;
 
 /// Empty polls in a row after which a thread waits for a packet or timer.
 const IDLE_AFTER: i32 = 2;
-/// Empty polls after a new peek that belong to it. MPI libraries read their queues several times in one
-/// MPI_Iprobe, and the program may look for another message next, which is there already.
-const POLLS_OF_A_PEEK: i32 = 16;
+/// Empty polls after a new peek that count as part of it, so that the thread does not wait. MPI
+/// libraries read their queues several times in one MPI_Iprobe, and the program may look for another
+/// message next, which is there already.
+const FREE_POLLS_AFTER_PEEK: i32 = 16;
 /// Virtual time of computation between two empty polls below which a thread does nothing but poll.
 const POLLING: Span = Span::micros(2);
 
-/// Yields after a call of the provider that give up nothing.
+/// Yields after a call of the provider that return at once.
 const YIELDS_PER_CALL: u32 = 2;
 
 /// Number of different peeks that are remembered. A program may look for messages of each rank.
@@ -50,11 +51,11 @@ const READINGS: u32 = 64;
 /// Most rounds of [`serve_endpoints`]. A round follows if the one before made progress.
 const MOST_TURNS: u32 = 64;
 
-/// Number of empty polls in a row, between which the application did nothing else. Negative after a new
-/// peek: see [`POLLS_OF_A_PEEK`].
+/// Number of empty polls in a row, between which the application did nothing else. A new peek makes it
+/// negative: see [`FREE_POLLS_AFTER_PEEK`].
 static EMPTY_POLLS: AtomicI32 = AtomicI32::new(0);
-/// Peeks since the last one that found a message, or that was followed by anything else than peeks and
-/// empty polls. Each of them would find nothing again.
+/// Different peeks that found nothing since the last progress of an endpoint. Each of them would find
+/// nothing again. The application's other work clears them as well.
 static EMPTY_PEEKS: Mutex<BTreeSet<Peek>> = Mutex::new(BTreeSet::new());
 /// Number of times that operations completed, for which the application may be waiting.
 static COMPLETIONS: AtomicU64 = AtomicU64::new(0);
@@ -316,12 +317,12 @@ fn end_polling_after_computation() {
 /// A search for an unexpected message (FI_PEEK), which finds the same until an endpoint makes progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Peek {
-    /// Address of the endpoint, as an identity.
+    /// Address of the endpoint, which is only compared.
     pub(crate) endpoint: usize,
     /// The source that the application asked for.
     pub(crate) from: u64,
     pub(crate) tag: u64,
-    /// Bits of the tag that do not count.
+    /// Bits of the tag that the match ignores.
     pub(crate) ignore: u64,
 }
 
@@ -343,7 +344,7 @@ fn handle_peek(clock: &VirtualClock, peek: Peek) {
     if note_peek(&mut EMPTY_PEEKS.lock(), peek) {
         wait(clock, Time::NEVER);
     } else {
-        EMPTY_POLLS.store(-POLLS_OF_A_PEEK, Ordering::Relaxed);
+        EMPTY_POLLS.store(-FREE_POLLS_AFTER_PEEK, Ordering::Relaxed);
     }
 }
 
@@ -451,10 +452,12 @@ extern "C" fn end_for_library() {
     }
 }
 
-/// Returns 1 if a thread that yields the processor is to do so. A loop that polls the provider and
-/// yields after each poll stops at the emulator when other processes have to run, and each yield would
-/// cost two switches of processes. A loop that yields without a call may wait for memory that another
-/// process has to write, and before the start of the job all processes share the processors freely.
+/// Returns 1 if a call of sched_yield is to reach the kernel, and 0 if it is to return at once.
+///
+/// A loop that polls the provider and yields after each poll gets 0: the emulator stops it inside of a
+/// poll when other processes have to run, and each yield would cost two switches of processes. A loop
+/// that yields without a call gets 1, because it may wait for memory that another process has to write.
+/// So does every loop before the start of the job, when the emulator does not stop anybody yet.
 extern "C" fn must_yield_for_library() -> c_int {
     let begun = virtual_time::clock().is_some_and(VirtualClock::has_begun);
     let polls = YIELDS.fetch_add(1, Ordering::Relaxed) < YIELDS_PER_CALL;

@@ -3,8 +3,9 @@
 //! Each process has a *bound*, a time before which it sends nothing. A packet that leaves a host
 //! affects no switch until the [lookahead](Emulation::lookahead) has passed. So the network may
 //! process all events before the smallest bound of all processes plus the lookahead. It then knows of
-//! all arrivals before the *horizon*, which is later by the [notice](Emulation::notice), because a
-//! packet takes that long from the last switch to its host.
+//! all arrivals before the *horizon*, which is later by the
+//! [latency of the last link](Emulation::last_latency): the network delivers a packet when the last
+//! switch has sent it.
 //!
 //! A process that waits resumes when the horizon is later than its wake time: the time until which
 //! it waits, or the arrival of a packet for it. Processes run at the same time, and the result does
@@ -105,8 +106,8 @@ pub(super) struct Coordinator {
     /// Time at which the clocks of all processes stand until the job begins.
     pub(super) origin: Time,
     lookahead: Picos,
-    /// Time by which the network delivers packets before they arrive, at least.
-    notice: Picos,
+    /// Smallest time from the delivery of a packet by the network to its arrival at the host.
+    last_latency: Picos,
     pub(super) processes: Vec<Process>,
     /// The smallest bound of all processes.
     bound: Time,
@@ -121,8 +122,8 @@ pub(super) struct Coordinator {
     /// Hash of the time, source, destination host and length of each delivery before `hash_until`:
     /// FNV-1a on words of 64 bits, with a shift that spreads their upper bits.
     hash: u64,
-    /// The earliest time at which a program entered MPI_Finalize, plus [`Self::reach`]. How ranks leave
-    /// need not be repeatable.
+    /// End of the repeatable part of the run: the earliest time at which a program entered MPI_Finalize,
+    /// plus [`Self::host_latency`]. How ranks leave may differ between runs.
     hash_until: Time,
     /// Number of packets that arrived at a host.
     pub(super) deliveries: u64,
@@ -140,7 +141,7 @@ impl Coordinator {
         Self {
             origin,
             lookahead: whole(emulation.lookahead()),
-            notice: whole(emulation.notice()),
+            last_latency: whole(emulation.last_latency()),
             processes: Vec::new(),
             bound: origin,
             network_time: origin,
@@ -253,7 +254,7 @@ impl Coordinator {
 
     /// Notes that the program of a process enters MPI_Finalize at its time `at`.
     pub(super) fn note_end(&mut self, at: Time) {
-        self.hash_until = self.hash_until.min(at + self.reach());
+        self.hash_until = self.hash_until.min(at + self.host_latency());
     }
 
     /// Raises the bound of a process that runs to `at`, because it has computed until then. With
@@ -371,7 +372,7 @@ impl Coordinator {
             return (Vec::new(), None);
         }
         let mut held = None;
-        let horizon = self.limited_bound(limit) + self.reach();
+        let horizon = self.limited_bound(limit) + self.host_latency();
         let mut woken = Vec::new();
         for (number, process) in (0..).zip(&mut self.processes) {
             let Some(at) = process.wake_time().filter(|at| *at < horizon) else { continue };
@@ -403,16 +404,16 @@ impl Coordinator {
         self.hash
     }
 
-    /// Returns the smallest time in which a host can affect a switch, in whole nanoseconds.
+    /// Returns the lookahead in whole nanoseconds: the smallest time until a packet of a host affects a
+    /// switch.
     pub(super) const fn lookahead(&self) -> Picos {
         self.lookahead
     }
 
-    /// Returns the smallest time in which a host can affect another one: a packet that leaves at the
-    /// bound reaches the network after the lookahead, and its arrival lies at least the notice after
-    /// that.
-    pub(super) const fn reach(&self) -> Span {
-        Span((self.lookahead.0 + self.notice.0) / 1_000)
+    /// Returns the smallest time until a packet of a host affects another host: the lookahead and the
+    /// latency of the last link.
+    pub(super) const fn host_latency(&self) -> Span {
+        Span((self.lookahead.0 + self.last_latency.0) / 1_000)
     }
 }
 

@@ -50,7 +50,8 @@ pub struct Emulation {
     carried: Loads,
     /// The network cards, if senders run ahead of the network.
     cards: Option<Cards>,
-    /// Latency from the last switch to each host, which the network does not count; empty if it does.
+    /// Latency from the last switch to each host, which is added to the time of a delivery; empty if the
+    /// network includes it.
     last_latencies: Vec<Picos>,
     /// Memory of payloads that have arrived.
     spare: Vec<Vec<u8>>,
@@ -175,9 +176,10 @@ impl Emulation {
         self.network.end_at_last_switch();
     }
 
-    /// Returns the smallest time from the delivery of a packet by [`Self::step`] to its arrival.
+    /// Returns the smallest time from the delivery of a packet by [`Self::step`] to its arrival at the
+    /// host.
     #[must_use]
-    pub fn notice(&self) -> Picos {
+    pub fn last_latency(&self) -> Picos {
         self.last_latencies.iter().copied().min().unwrap_or_default()
     }
 

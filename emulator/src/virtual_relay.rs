@@ -142,7 +142,7 @@ struct ThreadActivity {
 
 /// A packet that a process sent.
 struct SentPacket {
-    /// Time at which it enters its card.
+    /// Virtual time at which it enters the network card of its host.
     at: Picos,
     source: SocketAddr,
     /// Host of the sender.
@@ -159,8 +159,8 @@ pub(super) struct VirtualProcesses {
     ranks: Option<u32>,
     coordinator: Coordinator,
     processes: Vec<ProcessInfo>,
-    /// Packets of the time before the job began, by process. Their destinations need not be attached
-    /// yet; which ones are depends on real time.
+    /// Packets that processes sent before the job began, by process. They are held, because their
+    /// destinations may not be attached yet, and the order of attachments depends on real time.
     early: BTreeMap<u32, Vec<SentPacket>>,
     /// Real time at which the job began.
     began: Option<Time>,
@@ -808,7 +808,7 @@ impl Relay {
             events: self.emulation.network().events(),
             hand_overs: coordinator.hand_overs,
             deliveries: coordinator.deliveries,
-            lookahead: Picos::from_span(coordinator.reach()),
+            lookahead: Picos::from_span(coordinator.host_latency()),
             hash: coordinator.hash(),
             was_outside: coordinator.was_outside,
             ranks,

@@ -44,8 +44,8 @@ PATIENCE = 300.0
 TRANSPORTS = {"packets": "no", "shared memory": "yes"}
 # Sizes of messages between which the time of a byte is measured. The large one takes three packets of the loopback interface.
 SMALL, LARGE = 64, 32768
-# A virtual time is close to a real one if it differs by this share of it at most.
-CLOSE = 0.15
+# Largest difference of a virtual time from a real one, as a share of it, that the design of virtual time allows.
+TOLERANCE = 0.15
 
 
 def allreduce(virtual: Virtual, quick: bool) -> None:
@@ -112,8 +112,8 @@ def real_time_of(result: Result) -> RealTime:
     return RealTime(seconds, events / seconds, hand_over)
 
 
-# Real times that the design of virtual time aims at: of a hand-over (us), of the Allreduce (s); and how many times as many events
-# a second the simulator may process as a job of large messages.
+# Targets of the design of virtual time: the real time of a hand-over from the emulator to a rank (us) and of the Allreduce (s), and
+# the most that events of the simulator a second may be, as a multiple of those of a job with large messages.
 HAND_OVER, ALLREDUCE, SLOWER = 5, 120, 3
 
 
@@ -321,7 +321,7 @@ class Loopback:
 
 
 class Case(NamedTuple):
-    """A job of fabtests/virtual/job.c: its name in the table, its words, which contain its number of rounds, and that number."""
+    """A job of fabtests/virtual/job.c: its label in the table, its arguments, and its number of rounds, which is one of them."""
 
     name: str
     words: tuple[Word, ...]
@@ -388,12 +388,12 @@ def real(virtual: Virtual, quick: bool) -> None:
         in_virtual_time = statistics.median(time for _, (time, _) in pairs)
         parts = [statistics.median(parts[i] for _, (_, parts) in pairs) for i in range(3)]
         quotient = ratio([time for _, (time, _) in pairs], [time for time, _ in pairs])
-        near += abs(quotient - 1) <= CLOSE
+        near += abs(quotient - 1) <= TOLERANCE
         rows.append([case.name, *(f"{time:.2f}" for time in (on_loopback, in_virtual_time, quotient, *parts))])
         print(" ".join(rows[-1]), flush=True)
     heads = ["job", "real, us", "virtual, us", "virtual / real", "computed, us", "calls, us", "waited, us"]
     print("\nTime of a round with 2 ranks. Its parts in virtual time include the start and the end of the job. Medians of")
-    print(f"{rounds} runs, load {os.getloadavg()[0]:.1f}; {near} of {len(rows)} within {CLOSE:.0%}:\n")
+    print(f"{rounds} runs, load {os.getloadavg()[0]:.1f}; {near} of {len(rows)} within {TOLERANCE:.0%}:\n")
     print(table(heads, rows), end="\n\n")
 
 

@@ -39,8 +39,8 @@ REPETITIONS = 5
 NEAR = 0.05
 # Bounds of the virtual time of a computation, as multiples of its CPU time. Reading the CPU clock costs CPU time, too.
 LEAST_COMPUTED, MOST_COMPUTED = 0.99, 1.5
-# The longest time of a round trip with probes, as a multiple of one without. The probes take the times of polls.
-MOST_PROBED = 1.5
+# The longest time of a round trip with probes, as a multiple of one without. A probe takes the time of a poll.
+MOST_SLOWDOWN = 1.5
 # Seconds of real time in which a job that misbehaves must end. Ten seconds of virtual time pass before a deadlock is reported.
 SOON = 40.0
 HASH = re.compile(r"deliveries, hash ([0-9a-f]{16}) \((.*)\)")
@@ -102,7 +102,7 @@ def check_round_trips(virtual: Virtual, tally: Tally) -> None:
     other = (2500, 70, 7)
     cases = [(size, gbps, (SEND, RECEIVE, CLOCK), "") for size in (0, 8, 1000, 4000) for gbps in (10, 100, 400)]
     cases += [(8, 100, other, ""), (8, 100, other, "peek")]
-    # The same again: the ranks begin in any order, and one may send before the other is there.
+    # Repeat a case: the ranks begin in any order, and either may send before the other has attached.
     cases += [cases[0]] * REPETITIONS
     right, problems, seconds, output = 0, [], 0.0, ""
     hashes = set()
@@ -135,7 +135,7 @@ def check_probes(virtual: Virtual, tally: Tally) -> None:
     tags, rounds = 5, 20
     result = virtual.run_job("star:2", 2, "probes", tags, rounds)
     longest = re.search(r"^job: probes: the longest round ([\d.]+) us$", result.output, re.M)
-    most = MOST_PROBED * round_trip_time(1, 100, SEND, RECEIVE, CLOCK) / 1000
+    most = MOST_SLOWDOWN * round_trip_time(1, 100, SEND, RECEIVE, CLOCK) / 1000
     problem = None
     if not (result.ok and longest):
         problem = result.why() if not result.ok else "no result"

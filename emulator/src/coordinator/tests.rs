@@ -15,10 +15,10 @@ const ORIGIN: Time = Time(1_000);
 
 /// Time that a packet takes through the network, as a process sees it.
 const CROSSING: u64 = 1_109;
-/// Time from the departure of a packet at the switch to its arrival.
-const NOTICE: u64 = 500;
-/// Smallest time in which a host affects another one.
-const REACH: u64 = 600 + NOTICE;
+/// Latency of a link, from the departure of a packet at the switch to its arrival.
+const LAST_LATENCY: u64 = 500;
+/// Smallest time until a packet of a host affects another host.
+const HOST_LATENCY: u64 = 600 + LAST_LATENCY;
 
 /// Returns a time of the job.
 fn at(ns: u64) -> Time {
@@ -28,7 +28,7 @@ fn at(ns: u64) -> Time {
 /// Builds a star of 100 Gb/s with a lookahead of 600 ns. A packet of 4 bytes, with headers of 48, crosses
 /// it in 1108.32 ns: [`CROSSING`].
 fn star() -> Emulation {
-    star_of(Picos::nanos(NOTICE), Picos::nanos(100))
+    star_of(Picos::nanos(LAST_LATENCY), Picos::nanos(100))
 }
 
 /// Builds a star of 100 Gb/s with these latencies of links and of the switch.
@@ -103,7 +103,7 @@ fn processes_go_on_at_arrivals_or_at_their_own_times_and_keep_promises() {
     assert_eq!(go_on(&mut coordinator, &mut emulation, None), (Vec::new(), Vec::new()));
     coordinator.start(false);
     let (_, woken) = go_on(&mut coordinator, &mut emulation, None);
-    let resume = Resume { now: ORIGIN, horizon: at(REACH) };
+    let resume = Resume { now: ORIGIN, horizon: at(HOST_LATENCY) };
     assert_eq!(woken, [(0, resume), (1, resume)], "all begin at one time");
     let early = send(&coordinator, &mut emulation, Time(ORIGIN.0 - 1), (0, 1));
     let sent = Time(ORIGIN.0 - 1);
@@ -121,12 +121,12 @@ fn processes_go_on_at_arrivals_or_at_their_own_times_and_keep_promises() {
     // The clock of process 1 has passed the arrival.
     coordinator.note_wait(1, wait(at(2_000), at(9_000), WaitReason::Idle));
     let (_, woken) = go_on(&mut coordinator, &mut emulation, None);
-    assert_eq!(woken, [(1, Resume { now: at(2_000), horizon: at(2_000 + REACH) })]);
+    assert_eq!(woken, [(1, Resume { now: at(2_000), horizon: at(2_000 + HOST_LATENCY) })]);
     coordinator.note_wait(1, wait(at(2_000), at(9_000), WaitReason::Idle));
     let (_, woken) = go_on(&mut coordinator, &mut emulation, None);
     assert_eq!(
         woken,
-        [(0, Resume { now: at(5_000), horizon: at(5_000 + REACH) })],
+        [(0, Resume { now: at(5_000), horizon: at(5_000 + HOST_LATENCY) })],
         "it was received once"
     );
     let one = &coordinator.processes[1];
@@ -160,7 +160,7 @@ fn the_pace_holds_back_those_that_only_poll_unless_it_is_for_all() {
             coordinator.run(&mut emulation, None, &mut |_, _| Some(1));
             let (woken, held) = coordinator.wake(None, pace(1_000));
             let resume =
-                Resume { now: at(1_000 + CROSSING), horizon: at(1_000 + CROSSING + REACH) };
+                Resume { now: at(1_000 + CROSSING), horizon: at(1_000 + CROSSING + HOST_LATENCY) };
             assert_eq!((woken, held), (vec![(1, resume)], None));
         }
     }
@@ -177,7 +177,7 @@ fn nothing_passes_a_limit() {
     coordinator.note_wait(0, wait(at(600), at(5_000), WaitReason::Busy));
     coordinator.note_wait(1, wait(at(600), at(5_000), WaitReason::Busy));
     // The network changes 600 ns after the limit, before the second packet leaves the switch.
-    let limit = at(499 + CROSSING - REACH);
+    let limit = at(499 + CROSSING - HOST_LATENCY);
     let (arrivals, woken) = go_on(&mut coordinator, &mut emulation, Some(limit));
     assert_eq!(arrivals, [(at(400 + CROSSING), 1)]);
     assert_eq!(woken, [(1, Resume { now: at(400 + CROSSING), horizon: at(499 + CROSSING) })]);
@@ -193,7 +193,7 @@ fn the_lookahead_is_whole_nanoseconds() {
     for (latency, whole) in [(1_000, 1), (1_999, 1), (2_000, 2)] {
         let coordinator = Coordinator::new(ORIGIN, &star_of(Picos(latency), Picos::ZERO));
         assert_eq!(coordinator.lookahead(), Picos::nanos(whole));
-        assert_eq!(coordinator.reach(), Span(2 * whole));
+        assert_eq!(coordinator.host_latency(), Span(2 * whole));
     }
 }
 
@@ -212,8 +212,8 @@ fn a_process_comes_back_when_the_network_has_gone_on_without_any() {
     assert_eq!(send(&coordinator, &mut emulation, at(20), (0, 1)), Ok(()));
     coordinator.note_wait(0, wait(at(20), at(30), WaitReason::Idle));
     let (arrivals, woken) = go_on(&mut coordinator, &mut emulation, None);
-    let left = 10 + CROSSING - NOTICE;
-    assert_eq!(woken, [(0, Resume { now: at(left), horizon: at(left + REACH) })]);
+    let left = 10 + CROSSING - LAST_LATENCY;
+    assert_eq!(woken, [(0, Resume { now: at(left), horizon: at(left + HOST_LATENCY) })]);
     assert_eq!(arrivals, []);
     coordinator.set_absent(0, Activity::Ended);
     let arrivals = go_on(&mut coordinator, &mut emulation, None).0;
@@ -229,7 +229,7 @@ fn a_job_whose_processes_are_all_outside_goes_on_with_the_first_that_comes_back(
     coordinator.start(true);
     coordinator.note_wait(1, wait(ORIGIN, ORIGIN + Span(5), WaitReason::Idle));
     let (_, woken) = go_on(&mut coordinator, &mut emulation, None);
-    assert_eq!(woken, [(1, Resume { now: at(5), horizon: at(5 + REACH) })]);
+    assert_eq!(woken, [(1, Resume { now: at(5), horizon: at(5 + HOST_LATENCY) })]);
 }
 
 #[test]

@@ -218,10 +218,10 @@ impl Network {
         });
     }
 
-    /// Lets packets arrive at hosts when the last switch has sent their last bit, for a driver that adds
-    /// the latency of the host's link. So it learns of an arrival that long before. A failure of the
-    /// host's link no longer affects packets that have left the switch. Call this before the first
-    /// packet.
+    /// Reports packets as arrived when the last switch has sent their last bit. The driver adds the
+    /// latency of the host's link, and so learns of an arrival that long before it happens. A failure
+    /// of the host's link no longer affects packets that have left the switch. Call this before the
+    /// first packet.
     pub fn end_at_last_switch(&mut self) {
         self.switches.end_at_last_port();
     }

@@ -446,8 +446,8 @@ impl<T: Copy> Switches<T> {
         Some(departure)
     }
 
-    /// Lets packets arrive at hosts when their last port has sent them. The driver adds the latency of
-    /// the host's link.
+    /// Reports packets as arrived when the last port of a switch has sent them. The driver adds the
+    /// latency of the host's link.
     pub(super) fn end_at_last_port(&mut self) {
         for port in 0..self.ports.len() as u32 {
             if matches!(self.behind(port), Node::Host(_)) {

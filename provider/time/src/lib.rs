@@ -15,8 +15,8 @@
 //!   a descriptor of the provider, or nothing. Otherwise they wait in real time, for the process
 //!   waits for something outside of the simulated network; after a timeout, virtual time advances
 //!   by as much.
-//! - `sched_yield` and `thrd_yield` return at once in a loop that also calls the provider, because
-//!   such a loop does not go on before the emulator lets it.
+//! - `sched_yield` and `thrd_yield` return at once in a loop that also calls the provider, because the
+//!   emulator stops such a loop inside of these calls.
 //! - Waits for condition variables, semaphores, locks, threads and message queues until an absolute
 //!   time last as long in virtual time as in real time.
 //! - Waits for a futex by `syscall`, as in the standard library of Rust, end after the time that is
@@ -76,7 +76,7 @@ pub struct ClockTable {
     pub calendar: i64,
     /// Called when the process enters MPI_Finalize.
     pub ending: extern "C" fn(),
-    /// Called by a thread that yields the processor. Returns 1 if it is to yield, 0 if not.
+    /// Called by sched_yield. Returns 1 if the call is to reach the kernel, 0 if it is to return at once.
     pub yields: extern "C" fn() -> c_int,
 }
 

@@ -159,7 +159,7 @@ impl VirtualClock {
         call_provider(|| (self.0.ending)());
     }
 
-    /// Returns whether a thread that yields the processor is to do so.
+    /// Returns whether a call of sched_yield is to reach the kernel.
     pub(crate) fn yields(self) -> bool {
         call_provider(|| (self.0.yields)()) != 0
     }
