@@ -48,12 +48,18 @@ SMALL, LARGE = 64, 32768
 TOLERANCE = 0.15
 
 
-def allreduce(virtual: Virtual, quick: bool) -> None:
-    """Prints times of IMB's Allreduce."""
-    mpi = MPIS["mpich"]
+def imb() -> pathlib.Path:
+    """Returns IMB-MPI1, which comes with Intel MPI."""
     benchmark = MPIS["impi"].venv / "bin" / "IMB-MPI1"
     if not benchmark.exists():
         die("IMB-MPI1 is missing: run ci/run setup mpi first")
+    return benchmark
+
+
+def allreduce(virtual: Virtual, quick: bool) -> None:
+    """Prints times of IMB's Allreduce."""
+    mpi = MPIS["mpich"]
+    benchmark = imb()
     ranks, topology = (16, "leaf-spine:4x4x4") if quick else (64, HOSTS)
     sizes = virtual.folder / "sizes"
     sizes.write_text("65536\n1048576\n")
@@ -120,9 +126,7 @@ HAND_OVER, ALLREDUCE, SLOWER = 5, 120, 3
 def bounds(virtual: Virtual, quick: bool) -> None:
     """Prints what runs cost in real time, beside the bounds that are aimed at."""
     mpi = MPIS["impi"]
-    benchmark = mpi.venv / "bin" / "IMB-MPI1"
-    if not benchmark.exists():
-        die("IMB-MPI1 is missing: run ci/run setup mpi first")
+    benchmark = imb()
     ranks, iterations = (16, 2) if quick else (64, 20)
     words: list[Word] = [
         benchmark,
