@@ -1,14 +1,12 @@
 //! Access control of an endpoint: the job's key, peers that the user named, and the time after
 //! which other peers are forgotten.
 
-mod world;
-
 use std::net::SocketAddr;
 
+use crate::world::*;
 use squall_base::{JobKey, Span};
 use squall_engine::*;
 use squall_wire::{Handshake, Packet, Reason, Stage, parse};
-use world::*;
 
 /// Host `from` sends ten bytes with a tag, which is also the operation's context.
 fn send(w: &mut World, from: usize, to: usize, tag: u64) {

@@ -1,10 +1,8 @@
 //! Atomic operations: whatever the network does, each is executed once or refused.
 
-mod world;
-
+use super::world::*;
 use squall_base::{RegionId, Span};
 use squall_engine::*;
-use world::*;
 
 const KEY: u64 = 7;
 /// A network that drops, duplicates and reorders packets.

@@ -1,14 +1,12 @@
 //! Single packets by which an attacker on the path, or a broken peer, could do harm.
 
-mod world;
-
+use crate::world::*;
 use squall_base::{Psn, Span};
 use squall_engine::*;
 use squall_wire::{
     Dest, Extension, Opcode, Packet, Rendezvous, Request, Ses, StdBody, StdRequest, Telemetry,
     TelemetryKind, TelemetryRecord, parse,
 };
-use world::*;
 
 fn pattern(len: u64) -> Vec<u8> {
     (0..len).map(|n| (n * 7 + n / 251) as u8).collect()

@@ -1,12 +1,10 @@
 //! Shutdown of an endpoint before its peers have received acknowledgements of what they sent.
 
-mod world;
-
 use std::net::SocketAddr;
 
+use crate::world::*;
 use squall_base::{Span, Time};
 use squall_engine::*;
-use world::*;
 
 /// Time within which a sender that waits for an acknowledgement retransmits.
 const PATIENT: Span = Span::millis(200);

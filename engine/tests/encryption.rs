@@ -1,15 +1,13 @@
 //! Endpoints that encrypt: who talks to whom, lost and late packets, and peers that have forgotten
 //! the secret.
 
-mod world;
-
 use std::net::SocketAddr;
 
+use crate::world::*;
 use squall_base::{JobKey, Span};
 use squall_engine::*;
 use squall_seal::OpenError;
 use squall_wire::{Handshake, Packet, Reason, Stage, parse};
-use world::*;
 
 /// Host `from` sends 3000 bytes with a tag, which is also the operation's context. Host `to`
 /// receives them; the context there is `1000 + tag`.

@@ -1,10 +1,8 @@
 //! Reports of peers' accesses to a user that requested all of them.
 
-mod world;
-
+use super::world::*;
 use squall_base::{RegionId, Span};
 use squall_engine::*;
-use world::*;
 
 const KEY: u64 = 7;
 

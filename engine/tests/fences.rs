@@ -1,10 +1,8 @@
 //! Fenced operations and promised orders: operations that start only when others have ended.
 
-mod world;
-
+use super::world::*;
 use squall_base::Span;
 use squall_engine::*;
-use world::*;
 
 const KEY: u64 = 7;
 const FENCED: Options = Options { fence: true, ..DELIVERED };

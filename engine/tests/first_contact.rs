@@ -1,17 +1,15 @@
 //! Endpoints that contact each other for the first time or again, and unverified peers that try to
 //! interfere.
 
-mod world;
-
 use std::net::SocketAddr;
 
+use crate::world::*;
 use squall_base::{Instance, Psn, Span};
 use squall_engine::*;
 use squall_wire::{
     Dest, Extension, Handshake, Mode, NextHeader, Opcode, Packet, Reason, Request, Ses, Stage,
     StdBody, StdRequest, WIRE_VERSION, parse,
 };
-use world::*;
 
 const UNVERIFIED: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 9)), 4000);

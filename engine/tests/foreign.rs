@@ -4,15 +4,8 @@
 //! The packets are those of `wire/tests/data/foreign_packets.txt`. This endpoint chooses its PSNs, its
 //! context numbers and its message ids itself, so these are translated in both directions.
 
-mod world;
-
-#[path = "foreign/endpoint.rs"]
 mod endpoint;
-#[path = "foreign/golden.rs"]
 mod golden;
-#[path = "foreign/histories.rs"]
 mod histories;
-#[path = "foreign/model.rs"]
 mod model;
-#[path = "foreign/refusals.rs"]
 mod refusals;

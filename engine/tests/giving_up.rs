@@ -1,15 +1,13 @@
 //! Contexts that end at one end only: every operation in flight ends, no living peer is taken for
 //! restarted, and everything works again afterwards.
 
-mod world;
-
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use crate::world::*;
 use squall_base::{Span, UserSlice};
 use squall_engine::*;
 use squall_wire::{Fragment, Packet, Ses, parse};
-use world::*;
 
 /// A length above the rendezvous threshold.
 const LONG: u64 = 40_000;

@@ -1,12 +1,10 @@
 //! Decisions to give peers up or to wait: some packets never arrive while others do, processes
 //! stop, and hosts report closed ports.
 
-mod world;
-
+use crate::world::*;
 use squall_base::{Span, Time, UserSlice};
 use squall_engine::*;
 use squall_wire::{Ack, AckExt, AckRequest, Dest, NextHeader, Packet, parse};
-use world::*;
 
 /// A length above the rendezvous threshold.
 const LONG: u64 = 40_000;

@@ -1,14 +1,12 @@
 //! Memory that is returned to the user is never accessed again: regions that close, operations that
 //! end.
 
-mod world;
-
 use std::net::{IpAddr, SocketAddr};
 
+use crate::world::*;
 use squall_base::{Batch, Span};
 use squall_engine::*;
 use squall_wire::{Packet, ReturnCode, Ses, parse};
-use world::*;
 
 const KEY: u64 = 7;
 

@@ -1,12 +1,10 @@
 //! Random operations between two endpoints over a faulty network, against a model: every message
 //! arrives exactly once, in order, byte for byte, at the receive that FI_ORDER_SAS says.
 
-mod world;
-
+use super::world::*;
 use proptest::prelude::*;
 use squall_base::{Rng, Span, UserSlice};
 use squall_engine::*;
-use world::*;
 
 /// A message of the model.
 struct Sent {

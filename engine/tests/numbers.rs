@@ -1,10 +1,8 @@
 //! Tests that table entries named by numbers that wrap are gone before their numbers are used again.
 
-mod world;
-
+use crate::world::*;
 use squall_base::Span;
 use squall_engine::*;
-use world::*;
 
 fn write(w: &mut World, key: u64, bytes: &[u8], data: Option<u64>, context: u64) {
     let peer = w.peer(0, 1);

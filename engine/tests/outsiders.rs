@@ -3,11 +3,10 @@
 //! share of each resource, and what is left is enough for the job. There is one test for each row of the table in
 //! SECURITY.md.
 
-mod world;
-
 use std::hash::Hasher;
 use std::net::SocketAddr;
 
+use crate::world::*;
 use siphasher::sip::SipHasher24;
 use squall_base::{Instance, Psn, Span};
 use squall_engine::*;
@@ -15,7 +14,6 @@ use squall_wire::{
     Ack, Dest, Extension, Handshake, Mode, NextHeader, Opcode, Packet, Reason, Request, Ses, Stage,
     StdBody, StdRequest, WIRE_VERSION, parse,
 };
-use world::*;
 
 const VICTIM: usize = 1;
 const DONE: Span = Span::secs(5);

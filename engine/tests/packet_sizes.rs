@@ -2,11 +2,9 @@
 //! without a report of the network. Everything arrives, whole and once, and afterwards all new
 //! packets fit.
 
-mod world;
-
+use crate::world::*;
 use squall_base::Span;
 use squall_engine::*;
-use world::*;
 
 /// A length of some hundred packets in bytes.
 const LEN: u64 = 100_000;

@@ -1,14 +1,12 @@
 //! Rate packets (s-PERC) between endpoints, attacks on them, and the requests of a slow host.
 
-mod world;
-
+use crate::world::*;
 use squall_base::{Rate, Span};
 use squall_engine::*;
 use squall_reliability::cc::{NetworkProfile, SenderConfig};
 use squall_wire::{
     LinkRate, Packet, RateEntry, RateHead, RatePacket, RateStage, RateState, Ses, parse,
 };
-use world::*;
 
 const LEN: u64 = 2_000_000;
 

@@ -1,10 +1,8 @@
 //! Promises of the engine, one per test.
 
-mod world;
-
+use super::world::*;
 use squall_base::{Span, UserSlice};
 use squall_engine::*;
-use world::*;
 
 fn send_op(peer: PeerId, tag: u64, base: u64, len: u64, context: u64) -> Operation {
     Operation {
@@ -370,7 +368,7 @@ fn request_completes_before_its_answer() {
 /// Restarts host `at` as another instance at the same address.
 fn restart(w: &mut World, at: usize, seed: u64) {
     let port = w.hosts[at].addr.port();
-    let (engine, pdc) = (world::engine_config(seed, port), world::pdc_config(seed));
+    let (engine, pdc) = (engine_config(seed, port), pdc_config(seed));
     w.hosts[at].engine = squall_engine::Engine::new(engine, pdc);
     w.hosts[at].done.clear();
 }

@@ -1,11 +1,9 @@
 //! Shared-memory channels between endpoints of one host: the change from packets to records, and
 //! the ends of channels.
 
-mod world;
-
+use crate::world::*;
 use squall_base::{Rng, Span};
 use squall_engine::*;
-use world::*;
 
 const DONE: Span = Span::secs(5);
 

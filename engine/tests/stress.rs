@@ -1,10 +1,8 @@
 //! Many concurrent operations of one kind over a lossy network: the endpoints lose nothing.
 
-mod world;
-
+use super::world::*;
 use squall_base::{Rng, Span, UserSlice};
 use squall_engine::*;
-use world::*;
 
 const ROUGH: Faults = Faults {
     drop: 0.015,

@@ -1,11 +1,9 @@
 //! Packets that arrive together: processing them as runs has the same effect as processing them one
 //! by one.
 
-mod world;
-
+use crate::world::*;
 use squall_base::{Batch, Span, UserSlice};
 use squall_engine::*;
-use world::*;
 
 const LEN: u64 = 40_000;
 const PAYLOAD: u64 = 1344;

@@ -1,11 +1,9 @@
 //! Messages that arrive before their receives, more than there is memory for: all arrive in order,
 //! and only senders that must wait do so.
 
-mod world;
-
+use super::world::*;
 use squall_base::Span;
 use squall_engine::*;
-use world::*;
 
 /// Returns the bytes of message `n`.
 fn content(n: u64, len: u64) -> Vec<u8> {

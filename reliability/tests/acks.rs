@@ -1,8 +1,6 @@
 //! The acknowledgements of a receiver: their content and their time.
 
-mod link;
-
-use link::{PEER, fixed, response};
+use crate::link::{PEER, fixed, response};
 use squall_reliability::base::{Psn, Span, Time};
 use squall_reliability::wire::{
     Ack, AckRequest, CcState, Control, ControlKind, Dest, Mode, NackAction, NackCode, NextHeader,

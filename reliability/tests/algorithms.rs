@@ -1,9 +1,7 @@
 //! Every congestion control and every path selector on real contexts: data arrives whatever is
 //! lost, credits and notifications travel, rates are kept, and peers of another mode keep working.
 
-mod link;
-
-use link::{Faults, SlotState, Wire, World, named};
+use crate::link::{Faults, SlotState, Wire, World, named};
 use squall_reliability::base::{Span, Time};
 use squall_reliability::wire::{AckExt, CcState, ControlKind};
 use squall_reliability::{

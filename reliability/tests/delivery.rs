@@ -1,8 +1,6 @@
 //! Every packet is delivered exactly once, and its sender learns its fate, whatever the link does.
 
-mod link;
-
-use link::{ECHO, Faults, SlotState, World, fixed, nscc};
+use crate::link::{ECHO, Faults, SlotState, World, fixed, nscc};
 use proptest::prelude::*;
 use squall_reliability::Config;
 use squall_reliability::base::Span;

@@ -1,9 +1,7 @@
 //! Loss detectors: each alone and all together find every loss, and a detector outside of the set
 //! finds none.
 
-mod link;
-
-use link::{Faults, SlotState, World, nscc};
+use crate::link::{Faults, SlotState, World, nscc};
 use squall_reliability::base::Span;
 use squall_reliability::{Config, Counters, LossDetection, cc};
 

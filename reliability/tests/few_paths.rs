@@ -1,9 +1,7 @@
 //! Three of four paths drop everything in both directions, permanently, with a round trip as long
 //! as in a loaded kernel. REPS then freezes for only a few round trips.
 
-mod link;
-
-use link::{Faults, PATHS, World, named};
+use crate::link::{Faults, PATHS, World, named};
 use squall_reliability::Config;
 use squall_reliability::base::{Rng, Span};
 

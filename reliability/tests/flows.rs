@@ -1,8 +1,6 @@
 //! The statistics of flows, also after their contexts closed.
 
-mod link;
-
-use link::{Faults, World, nscc};
+use crate::link::{Faults, World, nscc};
 use squall_reliability::FlowRecord;
 use squall_reliability::base::Span;
 

@@ -1,8 +1,6 @@
 //! Half of the paths drop everything in both directions, and nothing reports it.
 
-mod link;
-
-use link::{Faults, SlotState, Wire, World, fixed, half, named};
+use crate::link::{Faults, SlotState, Wire, World, fixed, half, named};
 use squall_reliability::base::{Rng, Span};
 use squall_reliability::{Config, ControlPacket};
 

@@ -1,8 +1,6 @@
 //! Opening and closing of contexts.
 
-mod link;
-
-use link::{Faults, PEER, SlotState, Wire, World, fixed, nscc};
+use crate::link::{Faults, PEER, SlotState, Wire, World, fixed, nscc};
 use squall_reliability::base::{Psn, Span, Time};
 use squall_reliability::wire::{
     Ack, AckExt, AckRequest, ControlKind, Dest, Nack, NackCode, NextHeader,

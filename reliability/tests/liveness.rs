@@ -1,9 +1,7 @@
 //! Deadlines of contexts, and events that must not count for or against them: other packets'
 //! answers, and this process's own pauses.
 
-mod link;
-
-use link::{DEADLINE, Faults, PEER, SlotState, Wire, World, fixed};
+use crate::link::{DEADLINE, Faults, PEER, SlotState, Wire, World, fixed};
 use squall_reliability::base::Span;
 use squall_reliability::wire::{self, Ack, AckExt, AckRequest, NextHeader};
 use squall_reliability::{Config, PdcFailure};

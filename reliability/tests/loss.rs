@@ -1,12 +1,9 @@
 //! Detection of losses by a sender, and its reaction to NACKs.
 
-mod link;
-mod sender;
-
 use std::collections::BTreeSet;
 
-use link::{Faults, PATHS, PEER, SlotState, Wire, World, fixed, nscc};
-use sender::{PLAIN, Says, Sender};
+use crate::link::{Faults, PATHS, PEER, SlotState, Wire, World, fixed, nscc};
+use crate::sender::{PLAIN, Says, Sender};
 use squall_reliability::base::{Psn, Span, Time};
 use squall_reliability::wire::NackCode;
 use squall_reliability::{Config, Event, NewPacket, Pdcs, SendError};

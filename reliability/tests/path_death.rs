@@ -1,9 +1,7 @@
 //! Half of the paths fail in each direction under a stream both ways, as when a spine switch fails:
 //! the time for which the streams stall.
 
-mod link;
-
-use link::{Faults, World, half, named};
+use crate::link::{Faults, World, half, named};
 use squall_reliability::Config;
 use squall_reliability::base::{Rng, Span, Time};
 

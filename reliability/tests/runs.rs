@@ -1,8 +1,6 @@
 //! Packet runs: packets sent together leave as they would one by one.
 
-mod link;
-
-use link::{Faults, PEER, World, named};
+use crate::link::{Faults, PEER, World, named};
 use squall_reliability::base::{Rng, Span, Time};
 use squall_reliability::{Config, NewPacket, PdcId, Pdcs, TxGrant, cc};
 

@@ -1,10 +1,7 @@
 //! Acknowledgements that yield a round-trip sample, and those that do not.
 
-mod link;
-mod sender;
-
-use link::{fixed, nscc};
-use sender::{PLAIN, Says, Sender};
+use crate::link::{fixed, nscc};
+use crate::sender::{PLAIN, Says, Sender};
 use squall_reliability::base::Span;
 use squall_reliability::wire::NackCode;
 

@@ -1,8 +1,6 @@
 //! Only verified peers open contexts.
 
-mod link;
-
-use link::{PEER, fixed};
+use crate::link::{PEER, fixed};
 use squall_reliability::base::{Psn, Rng, Seed, Span, Time};
 use squall_reliability::wire::{Dest, NackCode, Request};
 use squall_reliability::{

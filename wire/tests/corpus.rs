@@ -1,11 +1,7 @@
 //! Replays the fuzzer's corpus. `sample_pcap --corpus` writes the samples among its files; the
 //! others were found by a fuzzer.
 
-#[path = "../fuzz/properties.rs"]
-mod properties;
-#[path = "../examples/samples/mod.rs"]
-mod samples;
-
+use crate::{checks, samples};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -27,7 +23,7 @@ fn corpus() -> BTreeMap<String, Vec<u8>> {
 fn no_file_shows_a_fault() {
     let corpus = corpus();
     assert!(corpus.len() > 200, "{} files", corpus.len());
-    corpus.values().for_each(|bytes| properties::check(bytes));
+    corpus.values().for_each(|bytes| checks::check(bytes));
 }
 
 #[test]
@@ -42,6 +38,6 @@ fn the_samples_are_in_the_corpus_as_they_are_built() {
 fn every_sample_is_accepted() {
     for (name, bytes) in samples::all() {
         assert!(squall_wire::parse(&bytes).is_ok(), "{name}: {:?}", squall_wire::parse(&bytes));
-        properties::check(&bytes);
+        checks::check(&bytes);
     }
 }

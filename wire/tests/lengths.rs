@@ -1,10 +1,7 @@
 //! Payload lengths that a request may have, at and beside each bound.
 
-#[path = "../examples/samples/mod.rs"]
-#[allow(dead_code)]
-mod samples;
-
-use samples::{request, std_request};
+use crate::samples;
+use crate::samples::{request, std_request};
 use squall_wire::*;
 
 /// Returns whether a packet with this header and `len` bytes of payload is accepted as it was

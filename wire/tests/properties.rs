@@ -1,11 +1,6 @@
 //! Any packet that obeys the tables is read back as it was written, and no byte string panics.
 
-#[path = "../fuzz/properties.rs"]
-mod check;
-#[path = "../examples/samples/mod.rs"]
-mod samples;
-mod strategy;
-
+use crate::{checks, samples, strategy};
 use proptest::prelude::*;
 use squall_wire::*;
 
@@ -23,12 +18,12 @@ proptest! {
         };
         prop_assert!(bytes.len() <= most);
         prop_assert_eq!(parse(&bytes), Ok(packet));
-        check::check(&bytes);
+        checks::check(&bytes);
     }
 
     #[test]
     fn no_byte_string_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        check::check(&bytes);
+        checks::check(&bytes);
     }
 
     #[test]
@@ -43,10 +38,10 @@ proptest! {
         for (at, value) in hits {
             *at.get_mut(&mut bytes) = value;
         }
-        check::check(&bytes);
-        check::check(&bytes[..len.index(bytes.len())]);
+        checks::check(&bytes);
+        checks::check(&bytes[..len.index(bytes.len())]);
         bytes.extend(tail);
-        check::check(&bytes);
+        checks::check(&bytes);
     }
 
     #[test]

@@ -1,9 +1,7 @@
 //! Every rule: a sample broken in one place is refused for that reason, and no rule is left without
 //! a packet that breaks it.
 
-#[path = "../examples/samples/mod.rs"]
-mod samples;
-
+use crate::samples;
 use squall_wire::*;
 
 fn sample(name: &str) -> Vec<u8> {

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use plotters::prelude::*;
 
-use crate::bed::Outcome;
-use crate::variable;
+use super::bed::Outcome;
+use super::variable;
 
 /// Draws `outcome` as `NAME.svg` in the directory that `SQUALL_SVG` names, if it names one.
 pub(crate) fn on_request(name: &str, outcome: &Outcome) {

@@ -9,7 +9,7 @@ use std::{fs, thread};
 use squall_cc::SenderConfig;
 use squall_cc::base::Span;
 
-use crate::{draw, equal_flows, network, variable};
+use super::{draw, equal_flows, network, variable};
 
 /// Values that the algorithms that promise a fair and full link must reach with up to 64 flows,
 /// from 2 ms on: Jain's index and the share of the link. The others are DCQCN and TIMELY, whose

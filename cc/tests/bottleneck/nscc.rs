@@ -3,8 +3,8 @@
 use squall_cc::base::{Span, Time};
 use squall_cc::{Averaging, NsccConfig, NsccParts, Scaling, SenderConfig};
 
-use crate::bed::{FlowSpec, Scene, run};
-use crate::{BASE, equal_flows, flows, millis, network, scene};
+use super::bed::{FlowSpec, Scene, run};
+use super::{BASE, equal_flows, flows, millis, network, scene};
 
 fn config(trimming: bool) -> NsccConfig {
     NsccConfig::new(&network(trimming))

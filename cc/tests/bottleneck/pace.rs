@@ -3,7 +3,7 @@
 use squall_cc::SenderConfig;
 use squall_cc::base::Span;
 
-use crate::{equal_flows, network};
+use super::{equal_flows, network};
 
 /// A window of one packet a flow is 128 packets, 3.5 BDP: switches that trim at one go on trimming.
 /// Below one packet (SMaRTT v2 section III-J: "a pacer-based solution similar to the one introduced by

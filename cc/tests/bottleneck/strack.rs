@@ -4,8 +4,8 @@
 use squall_cc::base::{Rate, Span, Time};
 use squall_cc::{NetworkProfile, SenderConfig};
 
-use crate::bed::{FlowSpec, MTU, Outcome, Scene, run};
-use crate::millis;
+use super::bed::{FlowSpec, MTU, Outcome, Scene, run};
+use super::millis;
 
 const BASE: Span = Span::micros(8);
 const NETWORK: NetworkProfile = NetworkProfile::new(Rate::gbps(400), BASE, MTU, false);

@@ -15,7 +15,7 @@ use squall_netsim::topology::Topology;
 use squall_reliability::NOMINAL_OVERHEAD;
 use squall_wire::ReturnCode;
 
-use crate::world::{BEGIN, World, configured};
+use super::world::{BEGIN, World, configured};
 
 /// Size of the regions that peers read and write.
 const REGION: u64 = 60_000;
@@ -186,7 +186,7 @@ impl Drop for Banner {
             let Self(seed, words) = self;
             eprintln!(
                 "history {seed} failed ({words}); again: SQUALL_SEED={seed} cargo test -p \
-                 squall-emulator --test whole_engine -- --nocapture"
+                 squall-emulator --test tests whole_engine -- --nocapture"
             );
         }
     }

@@ -12,7 +12,7 @@ use squall_netsim::model::{Failure, NetworkConfig};
 use squall_netsim::topology::Topology;
 use squall_reliability::NOMINAL_OVERHEAD;
 
-use crate::world::{BEGIN, World, configured};
+use super::world::{BEGIN, World, configured};
 
 /// Larger than the rendezvous threshold, so that bytes are fetched by reads.
 const LEN: u64 = 20_000;

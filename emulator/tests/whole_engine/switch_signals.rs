@@ -14,7 +14,7 @@ use squall_netsim::topology::Topology;
 use squall_reliability::NOMINAL_OVERHEAD;
 use squall_research::rates::RateParameters;
 
-use crate::world::{BEGIN, World, configured};
+use super::world::{BEGIN, World, configured};
 
 /// Of each message: many bandwidth-delay products.
 const LEN: u64 = 4_000_000;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use squall_base::Span;
 use squall_engine::{ForeignWire, OpKind};
 
-use crate::endpoint::Endpoint;
+use super::endpoint::Endpoint;
 
 const ROWS: &str = include_str!("../../../wire/tests/data/foreign_packets.txt");
 

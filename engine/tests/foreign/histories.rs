@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use squall_base::{Rng, Span, Time};
 use squall_engine::{ForeignWire, OpKind};
 
-use crate::endpoint::Endpoint;
-use crate::model::{Kind, Message, Model};
+use super::endpoint::Endpoint;
+use super::model::{Kind, Message, Model};
 
 /// A packet on its way: the time of its arrival, its number, whether the model gets it, its bytes.
 type Flying = (Time, u64, bool, Vec<u8>);

@@ -12,8 +12,8 @@ use squall_engine::{
 };
 use squall_wire::{Ack, NackCode, Packet, Response, Ses, parse};
 
-use crate::endpoint::Endpoint;
-use crate::golden::{TAG, golden, reference};
+use super::endpoint::Endpoint;
+use super::golden::{TAG, golden, reference};
 use crate::world::DEADLINE;
 
 /// Returns the response on the only packet that left.

@@ -1,13 +1,8 @@
 //! Random histories of two engines with an attacker or trouble between them; see `hostile/mod.rs`.
 //! `ci/run suite fuzz` plays many of them.
 
-#[path = "../../reliability/tests/histories/mod.rs"]
-mod histories;
-#[path = "hostile/mod.rs"]
-mod hostile_histories;
-mod world;
-
-use hostile_histories::{Mode, play};
+use crate::histories;
+use crate::hostile::{Mode, play};
 
 fn survive(mode: Mode) {
     histories::survive(mode.name(), include_str!("hostile/corpus.txt"), |seed| play(mode, seed));

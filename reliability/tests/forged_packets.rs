@@ -2,12 +2,8 @@
 //! with such packets (`hostile/mod.rs`; for many of them `ci/run suite fuzz`): nothing panics, and
 //! everything ends.
 
-mod histories;
-#[path = "hostile/mod.rs"]
-mod hostile_histories;
-mod link;
-
-use link::{Faults, PEER, Wire, World, fixed, response};
+use crate::link::{Faults, PEER, Wire, World, fixed, response};
+use crate::{histories, hostile};
 use squall_reliability::base::{Psn, Span};
 use squall_reliability::wire::{
     Ack, AckCc, AckExt, AckRequest, CcState, Control, ControlKind, Dest, Mode, Nack, NackCode,
@@ -309,5 +305,5 @@ fn uncleared_responses_do_not_keep_a_context_open() {
 #[test]
 fn contexts_end_and_others_work_whatever_packets_arrive() {
     let corpus = include_str!("hostile/corpus.txt");
-    histories::survive(hostile_histories::MODE, corpus, hostile_histories::play);
+    histories::survive(hostile::MODE, corpus, hostile::play);
 }

@@ -1,7 +1,7 @@
 //! Convergence of flows to a fair and full bottleneck. The tables are snapshots: when one changes
 //! on purpose, replace its file by the output of the failing test.
 //!
-//! `SQUALL_SVG=DIR cargo test -p squall-cc --test bottleneck` draws queue and windows of every row.
+//! `SQUALL_SVG=DIR cargo test -p squall-cc --test tests bottleneck` draws queue and windows of every row.
 
 mod bed;
 mod draw;

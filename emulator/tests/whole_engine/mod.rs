@@ -6,7 +6,7 @@
 //! A history is a function of its seed. To see one again:
 //!
 //! ```text
-//! SQUALL_SEED=123 cargo test --release -p squall-emulator --test whole_engine -- --nocapture
+//! SQUALL_SEED=123 cargo test --release -p squall-emulator --test tests whole_engine -- --nocapture
 //! ```
 //!
 //! and to see more of them, `SQUALL_SEEDS=100000`, from `SQUALL_SEED` on or from the first.

@@ -1,0 +1,4 @@
+//! The integration tests of this crate, in one program.
+
+mod relay;
+mod whole_engine;

@@ -1,0 +1,5 @@
+//! The integration tests of this crate, in one program.
+
+mod documents;
+mod features;
+mod options;
