@@ -40,65 +40,64 @@ def mpi_job(name: str, ranks: int, mtu: int = 0) -> str:
     return f"bench mpi --mpi {name} --ranks {ranks}" + (f" --mtu {mtu}" if mtu else "")
 
 
-def of_mpis(ranks: int, mtu: int = 0) -> str:
-    """Returns the figures to look up for the speed of all MPIs."""
-    return ", ".join(f"{{{mpi_job(name, ranks, mtu)}: all, {MEAN}}}" for name in MPI_NAMES)
+def of_mpis(end: str, ranks: int, mtu: int = 0) -> str:
+    """Returns the figures to look up for the speed of all MPIs: their means (MEAN), or their worst sizes (WORST)."""
+    return ", ".join(f"{{{mpi_job(name, ranks, mtu)}: all, {end}}}" for name in MPI_NAMES)
 
 
 # Rows of tables, without the bars at their ends. The figures in braces are of the command before the row, unless they name another.
+# README has absolute values and ratios in tables of their own.
 COMPARISON = (
     (
         "bench host",
-        "same host, 64 B half round trip|{64 B half round trip, us, squall} us|tcp {64 B half round trip, us, tcp} us, "
-        "shm {64 B half round trip, us, shm} us|`bench host`, `demo`",
+        "one host, shared memory: 64 B half round trip, us|{64 B half round trip, us, squall}|{64 B half round trip, us, tcp}|"
+        "shm {64 B half round trip, us, shm}|`bench host`, `demo`",
     ),
     (
         "bench messages",
-        "packets, 64 B messages a second|{64 B message rate, M/s, squall} M|tcp {64 B message rate, M/s, tcp} M, "
-        "ofi_rxd {64 B message rate, M/s, udp;ofi_rxd} M|`bench messages`",
-    ),
-    (
-        CABLES[1],
-        "clean cable of MTU 1500, all sizes to 4 MiB: latency|{half round trip, x tcp's speed, mean} x as fast; "
-        "{half round trip, x tcp's speed, worst} x at {half round trip, worst size, B}|tcp|`bench networks`",
-    ),
-    (
-        CABLES[1],
-        "the same: bandwidth|{bandwidth, x tcp's speed, mean} x as much; "
-        "{bandwidth, x tcp's speed, worst} x at {bandwidth, worst size, B}|tcp|`bench networks`",
-    ),
-    (
-        "bench loss",
-        "64 KiB half round trip at 1 % loss|{1 % loss, 64 KiB half round trip, us, squall} us|"
-        "tcp {1 % loss, 64 KiB half round trip, us, tcp} us|`bench loss`, `demo`",
-    ),
-    (
-        "bench loss",
-        "bandwidth of 1 MiB at 1 % loss|{1 % loss, 1 MiB bandwidth, GB/s, squall} GB/s|"
-        "tcp {1 % loss, 1 MiB bandwidth, GB/s, tcp} GB/s|`bench loss`",
-    ),
-    (
-        NETNS,
-        "a spine dies under an MPI job: longest standstill|{longest standstill, ms, squall} ms|"
-        "tcp {longest standstill, ms, tcp} ms|`suite netns --rounds 5`, `demo`",
-    ),
-    (
-        "",
-        f"MPICH, Open MPI, Intel MPI; 2 hosts, MTU 1500|{of_mpis(2, 1500)} x as fast|tcp|`bench mpi --ranks 2 --mtu 1500`",
-    ),
-    (
-        "",
-        f"the same, 4 ranks on 2 cores|{of_mpis(4)} x as fast|tcp|`bench mpi`",
-    ),
-    (
-        "bench rma IMB-RMA",
-        "one-sided, Open MPI, 2 ranks|{packets, x tcp's speed, mean} x as fast|tcp, the faster of its two ways|"
-        "`bench rma IMB-RMA`",
+        "loopback: million messages of 64 B a second|{64 B message rate, M/s, squall}|{64 B message rate, M/s, tcp}|"
+        "ofi_rxd {64 B message rate, M/s, udp;ofi_rxd}|`bench messages`",
     ),
     (
         "bench atomics",
-        "atomics a second|{fetch_add rate, M/s, squall} M|ofi_rxm {fetch_add rate, M/s, tcp;ofi_rxm} M, "
-        "ofi_rxd {fetch_add rate, M/s, udp;ofi_rxd} M|`bench atomics`",
+        "loopback: million atomics a second|{fetch_add rate, M/s, squall}|{fetch_add rate, M/s, tcp;ofi_rxm}, with ofi_rxm|"
+        "ofi_rxd {fetch_add rate, M/s, udp;ofi_rxd}|`bench atomics`",
+    ),
+    (
+        "bench loss",
+        "cable that loses 1 %: 64 KiB half round trip, us|{1 % loss, 64 KiB half round trip, us, squall}|"
+        "{1 % loss, 64 KiB half round trip, us, tcp}||`bench loss`, `demo`",
+    ),
+    (
+        NETNS,
+        "a spine dies under an MPI job: longest standstill, ms|{longest standstill, ms, squall}|"
+        "{longest standstill, ms, tcp}||`suite netns --rounds 5`, `demo`",
+    ),
+)
+SPEEDS = (
+    (
+        CABLES[1],
+        "2 hosts, MTU 1500, 0 B to 4 MiB: half round trip|{half round trip, x tcp's speed, mean}|"
+        "{half round trip, x tcp's speed, worst} at {half round trip, worst size, B}|`bench networks`",
+    ),
+    (
+        CABLES[1],
+        "the same: bandwidth|{bandwidth, x tcp's speed, mean}|"
+        "{bandwidth, x tcp's speed, worst} at {bandwidth, worst size, B}|`bench networks`",
+    ),
+    (
+        "",
+        f"MPICH, Open MPI, Intel MPI; 2 hosts, MTU 1500|{of_mpis(MEAN, 2, 1500)}|{of_mpis(WORST, 2, 1500)}|"
+        "`bench mpi --ranks 2 --mtu 1500`",
+    ),
+    (
+        "",
+        f"the same MPIs; 4 ranks on one host with 2 cores|{of_mpis(MEAN, 4)}|{of_mpis(WORST, 4)}|`bench mpi --ranks 4`",
+    ),
+    (
+        "bench rma IMB-RMA",
+        "one-sided, Open MPI; 2 ranks on one host|{packets, x tcp's speed, mean}|{packets, x tcp's speed, worst}|"
+        "`bench rma IMB-RMA`",
     ),
 )
 CONSUMERS = (
@@ -181,6 +180,11 @@ class Reader:
         origins = dict.fromkeys(f"{record.processor}, {record.condition}, {record.date}" for record in records)
         return "\n\n" + textwrap.fill(f"*{'; '.join(origins)}.*", 100)
 
+    def machines(self) -> str:
+        """Returns the line below a table of README: the processors, with the dates."""
+        records = [self.records[command] for command in self.commands]
+        return "\n\n*" + "; ".join(dict.fromkeys(f"{record.processor}, {record.date}" for record in records)) + ".*"
+
 
 def bytes_of(size: float) -> str:
     """Returns a size in words."""
@@ -190,7 +194,12 @@ def bytes_of(size: float) -> str:
 
 def comparison(of: Reader) -> str:
     rows = [of.fill(row, command) for command, row in COMPARISON]
-    return of.table("|squall|libfabric's others|`ci/run`", rows, (0, 3))
+    return of.table("|squall|tcp|another provider|`ci/run`", rows, (0, 4)) + of.machines()
+
+
+def speeds(of: Reader) -> str:
+    rows = [of.fill(row, command) for command, row in SPEEDS]
+    return of.table("squall's speed over tcp's|mean of all sizes|worst size|`ci/run`", rows, (0, 3)) + of.machines()
 
 
 def networks(of: Reader) -> str:
@@ -259,6 +268,7 @@ def consumers(of: Reader) -> str:
 
 TABLES: Mapping[str, Callable[[Reader], str]] = {
     "comparison": comparison,
+    "speeds": speeds,
     "networks": networks,
     "host": host,
     "messages": messages,

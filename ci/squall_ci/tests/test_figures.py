@@ -84,7 +84,7 @@ class Recording(unittest.TestCase):
         }
         with copies() as pages:
             self.conclude("bench host", perf.figures_of(tested, samples))
-            row = "| same host, 64 B half round trip | 3 us | tcp 6 us, shm 5 us | `bench host`, `demo` |\n"
+            row = "| one host, shared memory: 64 B half round trip, us | 3 | 6 | shm 5 | `bench host`, `demo` |\n"
             self.assertIn(row, pages[0].read_text())
             self.assertIn("| 64 B half round trip, us | 3 | 4 | 5 | 6 |", lines("host"))
             self.assertRegex(lines("host")[-1], r"^\*Z80, \d+ cores, 3 rounds, 2\d{3}-\d\d-\d\d\.\*$")
@@ -103,8 +103,8 @@ class Recording(unittest.TestCase):
         ]
         with copies() as pages:
             self.conclude(figures.CABLES[1], networks.figures_of(plan, samples))
-            row = next(line for line in pages[0].read_text().splitlines() if line.startswith("| clean cable of MTU 1500"))
-            self.assertIn("| 0.47 x as fast; 0.12 x at 8 KiB | tcp |", row)
+            row = next(line for line in pages[0].read_text().splitlines() if line.startswith("| 2 hosts, MTU 1500"))
+            self.assertIn("| 0.47 | 0.12 at 8 KiB |", row)
             cells = next(line for line in lines("networks") if line.startswith("| 64 KiB |")).split("|")
             self.assertEqual((cells[3], cells[5]), (" 100, 50 ", " 100, 50 "))
 
@@ -114,13 +114,13 @@ class Recording(unittest.TestCase):
             for ranks, mtu in ((4, 0), (2, 1500)):
                 self.conclude(figures.mpi_job("impi", ranks, mtu), mpi.figures_of(ratios))
             self.assertIn("| Intel MPI | 4 | 2.00 |" + " 2.00 (1.00) |" * len(mpi.IMB), lines("mpis"))
-            self.assertRegex(pages[0].read_text(), r"MTU 1500 \| [\d.]+, [\d.]+, 2\.00 x as fast \|")
+            self.assertRegex(pages[0].read_text(), r"MTU 1500 \| [\d.]+, [\d.]+, 2\.00 \| [\d.]+, [\d.]+, 1\.00 \|")
 
     def test_waits_of_a_job_become_a_row(self) -> None:
         streams = [{field: seconds for _, field in netns.WAITS} for seconds in (0.02, 0.0251, 4.0)]
         with copies(), contextlib.redirect_stderr(io.StringIO()):
             figures.record(figures.NETNS, 5, netns.figures_of({"squall": streams, "tcp": streams[2:]}))
-            self.assertIn(" 25.1 ms | tcp 4000 ms ", "".join(lines("comparison")))
+            self.assertIn(" standstill, ms | 25.1 | 4000 |", "".join(lines("comparison")))
 
     def test_a_command_line_that_no_table_shows_is_reported(self) -> None:
         with copies(), contextlib.redirect_stderr(io.StringIO()) as said:
