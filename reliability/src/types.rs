@@ -158,18 +158,19 @@ pub struct TxGrant {
     pub pds: wire::Request,
 }
 
-/// A run of new data packets with consecutive PSNs; at least one.
+/// The arrival of a packet run ([`wire::PacketRun`]) of new data packets, or of its end alone: at
+/// least one packet in all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunArrival {
     /// The PSN of the first packet.
     pub first: Psn,
-    /// The number of packets that are alike and do not ask for an acknowledgement.
+    /// The number of packets without the end.
     pub count: u16,
-    /// Another packet behind those, which may differ.
+    /// The end of the run, if it arrived with it.
     pub end: Option<EndArrival>,
 }
 
-/// A data packet that ends a run.
+/// The arrival of the data packet that is the end of a packet run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EndArrival {
     /// UDP payload length in bytes.

@@ -1,4 +1,7 @@
-//! Packet runs: the consecutive packets of a long message, whose headers differ in three fields.
+//! Packet runs. A *packet run* is a sequence of consecutive packets of one message on one context
+//! that have payloads of one length, and headers that differ in three fields only: the PSN, the
+//! distance to the cleared PSN, and the offset in the message. The packet behind a run is its *end*
+//! if it completes the message or asks for an acknowledgement; it may be shorter.
 
 use crate::base::Psn;
 use crate::codes::NextHeader;
@@ -11,14 +14,13 @@ const LONG: usize = Request::LEN + StdRequest::LEN;
 /// Length of the headers of a response in bytes.
 const SHORT: usize = Request::LEN + ResponseData::LEN;
 
-/// The headers of consecutive packets of a message. The packets go to one context; each has the
-/// next PSN and as many payload bytes as the one before, at the next offset. None of them is the
-/// last of its message, asks for an acknowledgement, is a retransmission or carries
-/// congestion-control state. [`PacketRun::end_message`] and [`PacketRun::request_ack`] change the
-/// next packet so that it ends the message or asks for an acknowledgement.
+/// The headers of a packet run. Each packet has the next PSN, and its payload is at the next offset.
+/// None of them is the last of its message, asks for an acknowledgement, is a retransmission or
+/// carries congestion-control state. [`PacketRun::end_message`] and [`PacketRun::request_ack`] change
+/// the next packet into the end of the run.
 ///
-/// These headers differ in three fields, so a sender writes them from one template, and a receiver
-/// that has checked one packet compares the next with the expected bytes.
+/// A sender writes the headers from one template. A receiver that has checked one packet compares
+/// the headers of the next with the expected bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PacketRun {
     /// Headers of the next packet; zeros follow a shorter header.
@@ -175,7 +177,7 @@ impl PacketRun {
         self.write_psn(self.psn.plus(1));
     }
 
-    /// Makes the next packet ask for an acknowledgement; it is then the last of the run.
+    /// Makes the next packet ask for an acknowledgement; it is then the end of the run.
     #[inline]
     pub const fn request_ack(&mut self) {
         self.headers[1] |= flag::AR;

@@ -1,7 +1,6 @@
 //! Packets that arrive together in a GRO train, and the packet runs among them.
 //!
-//! Most packets of a long message differ only in their numbers ([`PacketRun`]). After one of them was
-//! taken, those that follow it in the same train are compared with their expected headers, and
+//! Most packets of a long message form a packet run ([`PacketRun`]). After one of them was taken, those that follow it in the same train are compared with their expected headers, and
 //! their payload is put into place, without parsing and looking up each. Packets that are not that
 //! simple (a first packet, a last one, one that requests an acknowledgement, one behind a gap, a
 //! message without room) are handled one by one. A message that is in one train from its first

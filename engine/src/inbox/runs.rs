@@ -1,5 +1,5 @@
-//! Packet runs of a message: packets behind the first one, which carry only payload, and perhaps
-//! the last one.
+//! Receiving packet runs (`wire/src/packet_run.rs`) of a message, with their end. The first packet of
+//! the message has been received by then, so only the payload has to be copied to its place.
 
 use super::Inbox;
 use crate::memory::Memory;

@@ -1,4 +1,5 @@
-//! Packet runs of an answer to a read: packets before the last one, which carry only payload.
+//! Receiving packet runs (`wire/src/packet_run.rs`) of the answer to a read: only the payload has to
+//! be copied to its place. The last packet of the answer is never part of a run.
 
 use super::Outbound;
 use crate::memory::Memory;

@@ -1,4 +1,4 @@
-//! Packet runs: consecutive packets that differ only in their numbers, sent and accepted together.
+//! Sending and accepting the packets of a packet run (`wire/src/packet_run.rs`) together.
 
 use super::Pdc;
 use crate::base::{Psn, Time};

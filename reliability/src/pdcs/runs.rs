@@ -1,4 +1,4 @@
-//! Packet runs: consecutive packets of one context that differ only in their numbers.
+//! Packet runs (`wire/src/packet_run.rs`) of a context that is named by its number.
 
 use super::Pdcs;
 use crate::base::{Psn, Time};

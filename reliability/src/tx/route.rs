@@ -1,4 +1,4 @@
-//! The paths of packets: the path selector, and trains, which are runs of packets on one path.
+//! The paths of packets: the path selector, and trains. All packets of a train take one path.
 
 use super::Tx;
 use crate::base::{Rng, Time};

@@ -1,5 +1,5 @@
-//! Packet runs of a sending half: new packets that leave behind one another and need no decisions
-//! of their own.
+//! Sending packet runs (`wire/src/packet_run.rs`): new packets that leave behind one another and for
+//! which nothing has to be decided but the path and the end.
 
 use super::route::stamped_path;
 use super::{Departure, Tx};
