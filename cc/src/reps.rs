@@ -96,7 +96,6 @@ const MOST_PATIENCE: u8 = 6;
 /// therefore avoids a path that lost a packet until the path brings an ACK again or the time of a
 /// freeze is over. If a time-out follows soon after, the next freeze is twice as long. After a thaw
 /// the selector continues with the paths it remembers, and every fourth packet explores.
-/// continues with the paths it remembers, and every fourth packet explores.
 #[derive(Clone, Debug)]
 pub struct Reps {
     config: Arc<RepsConfig>,

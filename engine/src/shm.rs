@@ -1,10 +1,11 @@
 //! Shared-memory channels between two endpoints of one host. A channel is reliable and
 //! ordered in both directions. It carries *records*: a semantic header
 //! as on the wire with its payload, or an answer to a record (`record.rs`). A channel has no
-//! sequence numbers, acknowledgements, retransmission timers or windows:
+//! sequence numbers, retransmission timers or windows, and a count takes the place of
+//! acknowledgements:
 //!
-//! - Each end counts the records that it has *taken* and shows the count to the other end. The
-//!   record of an operation is acknowledged when the count has passed it.
+//! - Each end counts the records that it has *taken* and shows the count to the other end. When the
+//!   count has passed the record of an operation, that record is acknowledged.
 //! - A record whose result is more than "taken" (no room, unknown key) is answered by a record. The
 //!   count does not pass the first record before the answer was taken. So an end that sees the
 //!   count has already handled the answer, and need not look for records first.

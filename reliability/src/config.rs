@@ -29,8 +29,8 @@ pub const MPR_UNIT: u16 = 128;
 /// such as the credit that the sender wants.
 pub const CREDIT_HEADER: u32 = 4;
 
-/// Multiple of [`Config::ack_trigger`] at which an acknowledgement is no longer delayed by
-/// [`Config::ack_linger`].
+/// Factor, not a number of bytes: once the unacknowledged bytes reach [`Config::ack_trigger`] times
+/// this factor, a receiver acknowledges at once and no longer waits for [`Config::ack_linger`].
 pub const LINGER_BYTES: u32 = 4;
 
 /// Parameters of all contexts of one endpoint. [`Config::new`] returns the defaults.

@@ -124,7 +124,9 @@ impl Dcqcn {
         }
     }
 
-    /// Processes a report of marked packets, which shows whether the peer sends notifications.
+    /// Processes a report of marked packets. While the peer has sent no notification, these reports
+    /// are counted; from [`MAX_UNNOTIFIED_MARKS`] of them on, a report reduces the rate as a
+    /// notification does.
     fn on_mark(&mut self, now: Time) {
         if self.notified_once {
             return;

@@ -235,7 +235,8 @@ pub struct Event {
 pub struct LinkLoad {
     /// Name of the direction, with both ends.
     pub name: String,
-    /// Tier of the end nearer to the core plus one, 0 for links of hosts.
+    /// Tier of the switch at the end nearer to the core; 0 for links of hosts and of leaf switches
+    /// among themselves.
     pub tier: u8,
     /// True if the direction leads towards the core.
     pub up: bool,
