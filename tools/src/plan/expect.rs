@@ -17,38 +17,39 @@ type Condition = BTreeMap<String, Vec<String>>;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExpectTable {
-    /// What is expected, in words.
+    /// The statement in words.
     statement: String,
-    /// Where it is said (default the plan's source).
+    /// Paper and section that make the statement (default the plan's source).
     #[serde(default)]
     source: Option<String>,
-    /// Of which number: its mean over the seeds.
+    /// The metric to which the bounds apply, as a mean over the seeds.
     metric: String,
-    /// At which points of the sweep (default all).
+    /// Points of the sweep that the statement covers, by the values of axes (default all).
     #[serde(default, rename = "where")]
     places: BTreeMap<String, Value>,
-    /// .. and which of those are meant, where they are compared with others.
+    /// Further such values. By convention they belong to the axis whose points `over` or `minus` compares.
     #[serde(default)]
     of: BTreeMap<String, Value>,
-    /// The number is divided by that of these points, all else equal.
+    /// Divides the metric by that of the points with these values, all other axes being equal.
     #[serde(default)]
     over: Option<BTreeMap<String, Value>>,
-    /// That of these points is taken off, all else equal; where it is divided, so is what it is divided by.
+    /// Subtracts the metric of the points with these values, all other axes being equal. With `over`, the divisor is reduced
+    /// by the same metric.
     #[serde(default)]
     minus: Option<BTreeMap<String, Value>>,
-    /// Bound above.
+    /// Upper bound of the result.
     #[serde(default)]
     at_most: Option<f64>,
-    /// Bound below.
+    /// Lower bound of the result.
     #[serde(default)]
     at_least: Option<f64>,
-    /// At the best of the points, not at all of them: "up to".
+    /// One point within the bounds suffices, as where a paper says "up to". Otherwise all points must be within them.
     #[serde(default)]
     any: bool,
-    /// Not of a quick run, which does not have the points that it is about.
+    /// A quick run skips the statement, because it does not run the points that the statement needs.
     #[serde(default)]
     full: bool,
-    /// Why it does not hold, where that is known.
+    /// The reason why the statement does not hold here, if it is known. It is then no failure.
     #[serde(default)]
     explained: Option<String>,
 }

@@ -68,18 +68,18 @@ impl std::error::Error for PlanError {}
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PlanTable {
-    /// One line: what is tried.
+    /// The subject of the plan, in one line.
     title: String,
-    /// Paper, section and figure.
+    /// Paper, section and figure that the plan reproduces.
     #[serde(default)]
     source: String,
-    /// What was made smaller than there, and why.
+    /// The differences from the source in size, and the reason for them.
     #[serde(default)]
     scaled: String,
-    /// Every point of the sweep is run with each (default 1).
+    /// Seeds; every point of the sweep is run with each of them (default 1).
     #[serde(default)]
     seeds: Option<Vec<u64>>,
-    /// What is printed and drawn.
+    /// Metrics to print and to draw.
     #[serde(default)]
     metrics: Vec<String>,
     topology: Option<Value>,
@@ -89,7 +89,7 @@ struct PlanTable {
     failure: Option<Value>,
     observe: Option<Value>,
     flits: Option<Value>,
-    /// What is varied: keys of the scene with their values, or axes of named variants that set several keys each.
+    /// Axes of the sweep: keys of the scene with their values, or named variants that set several keys each.
     #[serde(default)]
     sweep: Table,
     #[serde(default)]

@@ -34,7 +34,7 @@ pub enum WorkloadFile {
         /// Path, relative to the plan.
         file: PathBuf,
     },
-    /// What a job left with FI_SQUALL_TRACE.
+    /// The trace of a job that ran with `FI_SQUALL_TRACE`.
     Job {
         /// The folder, relative to the plan.
         file: PathBuf,
