@@ -25,7 +25,7 @@ pub fn from_runs(title: &str, text: &[String], runs: &[Run], metrics: &[Metric])
         recorded(&mut document, run);
     }
     document.text.extend(provenance::origins(runs));
-    document.tables.extend(provenance::told(runs));
+    document.tables.extend(provenance::parameters(runs));
     document
 }
 

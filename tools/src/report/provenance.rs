@@ -26,35 +26,35 @@ pub struct Input {
 }
 
 impl Input {
-    /// Returns whether any run states its settings.
-    fn is_told(&self) -> bool {
+    /// Returns whether any run records its settings.
+    fn has_provenance(&self) -> bool {
         self.runs.iter().any(|run| run.provenance.is_some())
     }
 }
 
 /// Returns one sentence for each program that made the runs.
 pub(super) fn origins(runs: &[Run]) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut sentences = Vec::new();
     for made in runs.iter().filter_map(|run| run.provenance.as_ref()) {
         let Origin { date, command, .. } = &made.origin;
         let sentence = format!("{}, {date}: {command}", made.origin.program());
-        if !said.contains(&sentence) {
-            said.push(sentence);
+        if !sentences.contains(&sentence) {
+            sentences.push(sentence);
         }
     }
-    if said.len() > VALUES {
-        let more = said.len() - VALUES;
-        said.truncate(VALUES);
-        said.push(format!(".. and {more} others"));
+    if sentences.len() > VALUES {
+        let more = sentences.len() - VALUES;
+        sentences.truncate(VALUES);
+        sentences.push(format!(".. and {more} others"));
     }
-    said
+    sentences
 }
 
 /// Returns a folded table of all settings, given and derived; `None` if no run states any.
-pub(super) fn told(runs: &[Run]) -> Option<ReportTable> {
+pub(super) fn parameters(runs: &[Run]) -> Option<ReportTable> {
     let parts: [(&str, Part); 2] = [
-        ("told", |run| Some(&run.provenance.as_ref()?.settings)),
-        ("follows", |run| Some(&run.provenance.as_ref()?.derived)),
+        ("setting", |run| Some(&run.provenance.as_ref()?.settings)),
+        ("derived", |run| Some(&run.provenance.as_ref()?.derived)),
     ];
     let mut rows = Vec::new();
     for (how, part) in parts {
@@ -133,15 +133,16 @@ fn named(run: &Run, name: Option<&str>, differing: &[Difference]) -> Run {
 
 /// Returns the keys of settings that differ between the inputs that state settings.
 fn differences(inputs: &[Input]) -> Vec<Difference> {
-    let told = |input: &Input| values(&input.runs, |run| Some(&run.provenance.as_ref()?.settings));
-    let each: Vec<_> = inputs.iter().map(told).collect();
+    let settings =
+        |input: &Input| values(&input.runs, |run| Some(&run.provenance.as_ref()?.settings));
+    let each: Vec<_> = inputs.iter().map(settings).collect();
     let keys: BTreeSet<&String> = each.iter().flat_map(BTreeMap::keys).collect();
     let row = |key: &String| -> Vec<BTreeSet<String>> {
         each.iter().map(|values| values.get(key).cloned().unwrap_or_default()).collect()
     };
     let rows = keys.into_iter().map(|key| (key.clone(), row(key)));
     let differ = |values: &[BTreeSet<String>]| {
-        let mut stated = inputs.iter().zip(values).filter(|(input, _)| input.is_told());
+        let mut stated = inputs.iter().zip(values).filter(|(input, _)| input.has_provenance());
         let first = stated.next();
         stated.any(|(_, values)| first.is_some_and(|(_, first)| first != values))
     };
@@ -152,8 +153,8 @@ fn differences(inputs: &[Input]) -> Vec<Difference> {
 /// their files. Returns `None` if settings suffice.
 fn names(inputs: &[Input], differing: &[Difference]) -> Option<Vec<String>> {
     let alike = |a: usize, b: usize| differing.iter().all(|(_, values)| values[a] == values[b]);
-    let all_told = inputs.iter().all(Input::is_told);
-    if all_told && (0..inputs.len()).all(|b| (0..b).all(|a| !alike(a, b))) {
+    let all_have_provenance = inputs.iter().all(Input::has_provenance);
+    if all_have_provenance && (0..inputs.len()).all(|b| (0..b).all(|a| !alike(a, b))) {
         return None;
     }
     let program = |input: &Input| {
@@ -162,7 +163,7 @@ fn names(inputs: &[Input], differing: &[Difference]) -> Option<Vec<String>> {
     };
     let programs: Vec<String> = inputs.iter().map(program).collect();
     let different: BTreeSet<&String> = programs.iter().collect();
-    Some(match all_told && different.len() == inputs.len() {
+    Some(match all_have_provenance && different.len() == inputs.len() {
         true => programs,
         false => inputs.iter().map(|input| input.name.clone()).collect(),
     })

@@ -154,14 +154,14 @@ fn a_distribution_pools_seeds_and_ends_at_one() {
 }
 
 /// Returns an input whose runs have these settings.
-fn input(name: &str, told: &[&[(&str, &str)]]) -> Input {
+fn input(name: &str, settings: &[&[(&str, &str)]]) -> Input {
     let run_of = |settings: &&[(&str, &str)]| {
         let mut made = Provenance::default();
         settings.iter().for_each(|(key, value)| made.settings.set(*key, value));
         let provenance = (!settings.is_empty()).then_some(made);
         Run { provenance, parameters: std::collections::BTreeMap::new(), ..run("", 10.0) }
     };
-    Input { name: name.to_owned(), runs: told.iter().map(run_of).collect() }
+    Input { name: name.to_owned(), runs: settings.iter().map(run_of).collect() }
 }
 
 #[test]
