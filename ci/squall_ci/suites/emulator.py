@@ -172,7 +172,7 @@ def run_failing_jobs(emulator: Emulator, tally: Tally) -> None:
     client = f"until {listens}; do sleep 0.1; done; {ping} -P 47593 127.0.0.1"
     two = f"case $PMI_RANK in 0) {ping} -B 47593;; 1) {client};; esac"
     away = emulator.run(mpi, ["sh", "-c", two], ranks=3)
-    expect(tally, "a rank that never comes", away, NOTHING, "2 of 3 ranks attached to the emulator; missing: 2")
+    expect(tally, "a rank that never comes", away, NOTHING, "2 of 3 ranks attached to the emulator; not attached: 2")
     stays = f"case $PMI_RANK in 2) {ping} -B 47594;; 3) {client.replace('47593', '47594').replace('B9E9', 'B9EA')};; esac; sleep 50"
     waits = emulator.run(mpi, ["sh", "-c", stays], ["--on", "star:3"])
     problem = None if waits.code and waits.seconds < 40 else f"{waits.why()} after {waits.seconds:.0f} s"

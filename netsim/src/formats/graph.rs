@@ -59,10 +59,10 @@ pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
                 let end = |name: &str| match (is_host(name), names.get(name)) {
                     (Some(host), _) if host < topology.hosts => Ok(Node::Host(host)),
                     (Some(_), _) if topology.hosts == 0 => at.error(format!(
-                        "'{name}' before 'Hosts', which must say how many there are"
+                        "'{name}' is used before the line 'Hosts NUMBER'; move that line up"
                     )),
                     (Some(_), _) => at.error(format!(
-                        "'{name}', where hosts are h0 to h{}",
+                        "host '{name}' is out of range h0 to h{}",
                         i64::from(topology.hosts) - 1
                     )),
                     (None, Some(&switch)) => Ok(Node::Switch(switch)),
@@ -72,12 +72,13 @@ pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
                 };
                 let (from, to) = (end(a)?, end(b)?);
                 if from == to {
-                    return at.error(format!("a link of '{a}' with itself; expected two ends"));
+                    return at.error(format!("link connects '{a}' with itself; name two nodes"));
                 }
                 for (name, node) in [(a, from), (b, to)] {
                     if let (Node::Host(_), Node::Host(_)) = (from, to) {
-                        return at
-                            .error(format!("hosts '{a}' and '{b}'; a switch must be between"));
+                        return at.error(format!(
+                            "link connects hosts '{a}' and '{b}' directly; connect each to a switch"
+                        ));
                     }
                     if let Node::Host(_) = node {
                         defined_names.once(at, format!("Link {name} .."))?;

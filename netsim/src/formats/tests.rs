@@ -311,13 +311,16 @@ fn mistakes_in_a_graph_are_named() {
         ("Graph\nHosts 2\nHosts 3\n", "g:3: 'Hosts' again, after line 2; expected once"),
         (
             "Graph\nLink h0 a gbps 1\n",
-            "g:2: 'h0' before 'Hosts', which must say how many there are",
+            "g:2: 'h0' is used before the line 'Hosts NUMBER'; move that line up",
         ),
         (
             "Graph\nHosts 2\nLink h0 h1 gbps 1\n",
-            "g:3: hosts 'h0' and 'h1'; a switch must be between",
+            "g:3: link connects hosts 'h0' and 'h1' directly; connect each to a switch",
         ),
-        ("Graph\nSwitch a\nLink a a gbps 1\n", "g:3: a link of 'a' with itself; expected two ends"),
+        (
+            "Graph\nSwitch a\nLink a a gbps 1\n",
+            "g:3: link connects 'a' with itself; name two nodes",
+        ),
         (
             "Graph\nHosts 2\nSwitch a\nLink h0 a gbps 1\nLink a h0 gbps 1\n",
             "g:5: 'Link h0 ..' again, after line 4; expected once",
@@ -333,7 +336,7 @@ fn mistakes_in_a_graph_are_named() {
             "Graph\nSwitch a tier\n",
             "g:2: 'tier' where 'latency_ns NUMBER' or 'tier NUMBER' was expected",
         ),
-        ("Graph\nHosts 2\nLink h0 h2 gbps 1\n", "g:3: 'h2', where hosts are h0 to h1"),
+        ("Graph\nHosts 2\nLink h0 h2 gbps 1\n", "g:3: host 'h2' is out of range h0 to h1"),
         (
             "Graph\nHosts 2\nLink h0 b gbps 1\n",
             "g:3: 'b' is neither a host nor a switch named above",
@@ -348,7 +351,7 @@ fn mistakes_in_a_graph_are_named() {
         ),
         (
             "Graph\nHosts 2\nSwitch a\nLink h0 a gbps 1\n",
-            "g: host h1 has 0 links; each has exactly 1",
+            "g: host h1 has 0 links; expected exactly 1",
         ),
         (
             "Graph\nRouter a\n",

@@ -119,14 +119,16 @@ impl Topology {
                         Some(count) => *count += 1,
                         None => {
                             return error(format!(
-                                "link {index} ends at {node}, of {} hosts",
+                                "link {index} ends at {node}, but the topology has {} hosts",
                                 self.hosts
                             ));
                         }
                     },
                     Node::Switch(switch) if switch as usize >= self.switches.len() => {
                         let count = self.switches.len();
-                        return error(format!("link {index} ends at {node}, of {count} switches"));
+                        return error(format!(
+                            "link {index} ends at {node}, but the topology has {count} switches"
+                        ));
                     }
                     Node::Switch(_) => {}
                 }
@@ -137,7 +139,7 @@ impl Topology {
             if let (Node::Host(_), Node::Host(_)) = (link.a, link.b) {
                 let (a, b) = (link.a, link.b);
                 return error(format!(
-                    "link {index} connects hosts {a} and {b}; a switch must be between"
+                    "link {index} connects hosts {a} and {b} directly; connect each to a switch"
                 ));
             }
             if link.rate.0 == 0 {
@@ -146,7 +148,7 @@ impl Topology {
         }
         match degree.iter().position(|&count| count != 1) {
             Some(host) => {
-                error(format!("host h{host} has {} links; each has exactly 1", degree[host]))
+                error(format!("host h{host} has {} links; expected exactly 1", degree[host]))
             }
             None => Ok(()),
         }

@@ -206,7 +206,8 @@ fn crossed(relay: &Relay) -> String {
     text
 }
 
-/// Returns the reason why the job's run shows nothing about the emulator; `None` if it does.
+/// Returns the reason why a finished job did not use the emulator, or not with all ranks; `None` if
+/// all packets of all ranks may have crossed it.
 fn why_nothing(attendance: &Attendance, totals: &Totals, variables: &Variables) -> Option<String> {
     let refused = attendance.refusals().join("; ");
     if attendance.endpoints() == 0 && !refused.is_empty() {
@@ -218,7 +219,7 @@ fn why_nothing(attendance: &Attendance, totals: &Totals, variables: &Variables) 
     if totals.entered == 0 && !refused.is_empty() {
         let endpoints = attendance.endpoints();
         return Some(format!(
-            "no packet crossed the emulator: {endpoints} endpoints of the job attached, and others could not: {refused}"
+            "no packet crossed the emulator: {endpoints} endpoints of the job attached, but others were refused: {refused}"
         ));
     }
     if totals.entered == 0 {
@@ -236,7 +237,7 @@ fn why_nothing(attendance: &Attendance, totals: &Totals, variables: &Variables) 
     let names: Vec<String> = missing.iter().take(8).map(u32::to_string).collect();
     let why = if refused.is_empty() { String::new() } else { format!(" ({refused})") };
     Some(format!(
-        "{came} of {expected} ranks attached to the emulator; missing: {}{}{why}",
+        "only {came} of {expected} ranks attached to the emulator; not attached: {}{}{why}",
         names.join(", "),
         if missing.len() > names.len() { ", .." } else { "" }
     ))
@@ -285,7 +286,7 @@ mod tests {
     use squall_net::emulator::frame::{Hello, JobRank};
 
     #[test]
-    fn a_job_that_says_nothing_about_the_emulator_is_told_from_one_that_does() {
+    fn a_job_that_did_not_use_the_emulator_is_recognised() {
         let none = Variables::new();
         let (mut attendance, mut totals) = (Attendance::default(), Totals::default());
         let why = |attendance: &Attendance, totals: &Totals| {
@@ -301,7 +302,7 @@ mod tests {
         }
         assert_eq!(
             why(&attendance, &totals),
-            "no packet crossed the emulator: 2 endpoints of the job attached, and others could not: rank 9 wants to be host 9; \
+            "no packet crossed the emulator: 2 endpoints of the job attached, but others were refused: rank 9 wants to be host 9; \
              the hosts are 0 to 7"
         );
         let mut all_came = Attendance::default();
@@ -310,7 +311,7 @@ mod tests {
         totals.entered = 1;
         assert_eq!(
             why(&attendance, &totals),
-            "2 of 3 ranks attached to the emulator; missing: 2 (rank 9 wants to be host 9; the hosts are 0 to 7)"
+            "only 2 of 3 ranks attached to the emulator; not attached: 2 (rank 9 wants to be host 9; the hosts are 0 to 7)"
         );
         let job_rank = JobRank { rank: Some(2), ranks: None };
         attendance.attached(&Hello { addr, host: None, process: 1, job_rank });
