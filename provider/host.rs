@@ -113,8 +113,8 @@ pub(crate) fn remove_caller() -> bool {
     let mut known = KNOWN.get().lock();
     let callers = caller_objects();
     // If no caller can be identified, the call counts for all of them.
-    let told = known.iter().any(|host| callers.iter().any(|caller| caller.base == host.base));
-    known.retain(|host| told && callers.iter().all(|caller| caller.base != host.base));
+    let identified = known.iter().any(|host| callers.iter().any(|caller| caller.base == host.base));
+    known.retain(|host| identified && callers.iter().all(|caller| caller.base != host.base));
     log_hosts(&known);
     known.is_empty()
 }

@@ -98,13 +98,13 @@ fn statistics() -> String {
     for (name, help) in stats::FLOW {
         let _ = writeln!(text, "| `{name}` | {help} |");
     }
-    let told = squall_engine::FlowRecord::PATHS;
+    let distinct = squall_engine::FlowRecord::PATHS;
     let flows = squall_monitor::COLLECTED_FLOWS;
-    let most = flows * told;
+    let most = flows * distinct;
     let _ = write!(
         text,
-        "\n## Of each path of a flow\n\n`by_path` in JSON, with the number of the path (`path`); of more than {told} paths, each stands for all of \
-         one remainder by {told}. Packets are counted to a path when the next train begins, or when somebody asks.\n\n\
+        "\n## Of each path of a flow\n\n`by_path` in JSON, with the number of the path (`path`); of more than {distinct} paths, each stands for all of \
+         one remainder by {distinct}. Packets are counted to a path when the next train begins, or when somebody asks.\n\n\
          `squall top --serve` has them as `squall_path_packets_total` and so on, with the labels `peer`, `initiator` and `path` behind those of the \
          endpoint: of the {flows} flows of an endpoint with most bytes, and of paths that were used, so {most} series each at most.\n\n\
          | name | meaning |\n|---|---|\n"

@@ -1,5 +1,6 @@
-//! Operations that wait at the sender for others to the same peer: those that the user fenced, and
-//! those whose order was promised although packets arrive in any order.
+//! Operations that wait at the sender until earlier operations to the same peer have ended: those
+//! with `FI_FENCE`, and those whose order the endpoint promised (`msg_order`), because packets arrive
+//! in any order.
 //!
 //! An operation that must wait is *parked*, and so is every later operation to that peer. No other
 //! part of the engine sees it before it is released. Operations of the engine itself are never
@@ -18,7 +19,8 @@ use crate::slab::Key;
 pub struct OperationClasses(u8);
 
 impl OperationClasses {
-    /// No class: an operation of the engine itself.
+    /// The empty set. The engine's own operations have it, such as the answers to a peer's reads,
+    /// so they neither wait for operations of the user nor make those wait.
     pub const NONE: Self = Self(0);
     /// Sends a message.
     pub const SEND: Self = Self(1);

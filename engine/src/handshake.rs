@@ -180,7 +180,7 @@ struct PendingHandshake {
     /// Paths on which the question is sent.
     reach: HandshakePaths,
     /// The user was notified that the handshake takes long.
-    told: bool,
+    reported: bool,
     /// The peer answers that its user has not named this endpoint.
     unlisted: bool,
     /// The peer is verified already, and may have forgotten this endpoint. If it does not answer,
@@ -308,7 +308,7 @@ impl Handshakes {
             next: now + wait,
             wait,
             reach: HandshakePaths::Near,
-            told: false,
+            reported: false,
             unlisted: false,
             renews,
         };
@@ -465,11 +465,11 @@ impl Handshakes {
             self.send_question(config, &asking, state);
             let silent = now.since(asking.since);
             let first = asking.cookie.is_none() && !asking.renews;
-            let tell = silent >= LONG_SILENCE && first && !asking.told;
-            asking.told |= tell;
+            let notify = silent >= LONG_SILENCE && first && !asking.reported;
+            asking.reported |= notify;
             let unlisted = asking.unlisted;
             self.asking.insert(peer, asking);
-            if tell {
+            if notify {
                 return Some(if unlisted {
                     SilentPeer::Unlisted(peer, silent)
                 } else {
@@ -611,7 +611,7 @@ mod tests {
         let begin = now;
         part.start(now, &config, peer, peers.get(peer));
         part.start(now, &config, peer, peers.get(peer));
-        let (mut questions, mut told) = (0, Vec::new());
+        let (mut questions, mut reported) = (0, Vec::new());
         let lost = loop {
             while let Some((to, packet, _)) = part.pop_packet(8) {
                 assert_eq!((to, packet.stage), (ASKER, Stage::Hello));
@@ -621,13 +621,13 @@ mod tests {
             match part.handle_timeout(now, &config, &peers, Span::secs(12)) {
                 Some(SilentPeer::ForGood(peer, OpError::Unreachable)) => break peer,
                 Some(SilentPeer::ForGood(..)) => panic!("the error is another one"),
-                Some(SilentPeer::For(silent, since)) => told.push((silent, since)),
+                Some(SilentPeer::For(silent, since)) => reported.push((silent, since)),
                 Some(SilentPeer::Unlisted(..)) => panic!("the peer did not report that"),
                 None => {}
             }
         };
         assert_eq!((lost, questions), (peer, 19));
-        let [(silent, since)] = told[..] else { panic!("{told:?}") };
+        let [(silent, since)] = reported[..] else { panic!("{reported:?}") };
         assert!(silent == peer && since >= LONG_SILENCE && since <= Span::secs(11));
         let took = now.since(begin);
         assert!(took >= Span::secs(12) && took <= Span::secs(13), "{took:?}");

@@ -72,16 +72,16 @@ pub(crate) struct Confirmation {
     pub(crate) at: Time,
 }
 
-/// The way in which a peer became known, which decides whether it may be forgotten.
+/// The way in which a peer became known, which decides whether its entry may be evicted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PeerOrigin {
-    /// The user named the peer.
+    /// The user named the peer: an operation is addressed to it, or its address was inserted.
     Named,
-    /// The user named the peer once, but no longer.
+    /// The user named the peer earlier, but has replaced the set of names since.
     Unnamed,
     /// The peer contacted this endpoint, and the user never named it.
     Unsolicited,
-    /// The peer is forgotten, and its entry is free.
+    /// The entry was evicted; another peer may use it.
     Forgotten,
 }
 
@@ -511,7 +511,7 @@ impl Peers {
         })
     }
 
-    /// Takes the names of all peers back. Returns the peers that were named.
+    /// Marks all named peers as no longer named, before the user names others. Returns them.
     pub(crate) fn clear_names(&mut self) -> Vec<PeerId> {
         let named = self.select(PeerState::is_named);
         for peer in &named {

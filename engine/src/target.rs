@@ -252,8 +252,8 @@ mod tests {
     fn reason_for_refusing_a_key_is_counted_but_not_sent() {
         let mut counters = Counters::default();
         let all = [KeyError::BadKey, KeyError::OutOfRange, KeyError::Permission];
-        let told = all.map(|error| count_refusal(&mut counters, error));
-        assert_eq!(told, [ReturnCode::BadMkey; 3]);
+        let codes = all.map(|error| count_refusal(&mut counters, error));
+        assert_eq!(codes, [ReturnCode::BadMkey; 3]);
         assert_eq!(count_refusal(&mut counters, KeyError::Uncopied), ReturnCode::HostUnsuccessCmpl);
         let Counters { rx_key_unknown, rx_out_of_range, rx_not_permitted, .. } = counters;
         assert_eq!([rx_key_unknown, rx_out_of_range, rx_not_permitted], [1; 3]);

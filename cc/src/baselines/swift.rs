@@ -30,15 +30,16 @@ pub use config::SwiftConfig;
 #[derive(Clone, Debug)]
 pub struct Swift {
     config: Arc<SwiftConfig>,
-    /// When the last packet left.
+    /// Time at which the last packet was sent.
     last_send: Time,
     /// Congestion window in bytes; may be less than a packet.
     cwnd: f32,
     /// Smoothed round-trip time in nanoseconds.
     srtt: f32,
-    /// `alpha` of section 3.5 for a window in bytes: nanoseconds times the root of bytes.
+    /// `alpha` of flow-based scaling (section 3.5), which adds `alpha / sqrt(cwnd) + beta` to the
+    /// target delay. Here `cwnd` is in bytes, so the unit is nanoseconds times the root of bytes.
     fs_alpha: f32,
-    /// `beta` of section 3.5, in nanoseconds.
+    /// `beta` of flow-based scaling (section 3.5), in nanoseconds.
     fs_beta: f32,
     /// Reference window in bytes for VAI and SF. Each acknowledgement derives its window from it.
     reference: f32,

@@ -114,7 +114,7 @@ impl Rank {
         self.state = State::Waiting(Wait { now, until, reason, computed: Span::ZERO, overhead });
     }
 
-    /// Does the next thing that the clock allows.
+    /// Performs the process' next action, if its clock may advance that far.
     fn act(&mut self, ranks: u32) {
         let Some(goal) = self.goal else { return self.begin_action(ranks) };
         // A port asks for everything up to now before it receives.
@@ -234,7 +234,9 @@ fn topology(rng: &mut Rng) -> Topology {
 }
 
 impl World {
-    /// Creates the world of a history, whose order in real time is that of `order`.
+    /// Creates the processes and the network of the random history that follows from `seed`. The
+    /// real-time order in which the processes run is random, too, and follows from `order`; results
+    /// must not depend on it.
     fn new(seed: u64, order: u64) -> Self {
         let mut rng = Rng::new(seed);
         let topology = topology(&mut rng);
@@ -315,7 +317,8 @@ impl World {
         }
     }
 
-    /// Lets a process do something, or tells the coordinator that it waits or has ended.
+    /// Runs the next action of a process, or reports to the coordinator that the process waits or
+    /// has ended.
     fn serve(&mut self, number: usize) {
         let count = self.ranks.len() as u32;
         let rank = &mut self.ranks[number];

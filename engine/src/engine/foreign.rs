@@ -103,7 +103,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
             self.engine.report.counters.rx_malformed += 1;
             return;
         };
-        let (peer, believed) = match packet {
+        let (peer, accepted) = match packet {
             Packet::Request { pds, ses, payload } => {
                 return self.handle_foreign_request(&pds, &ses, payload, arrival);
             }
@@ -120,17 +120,17 @@ impl<M: Memory> PacketReceiver<'_, M> {
                     }
                     _ => None,
                 };
-                let believed = self.engine.pdcs.rx_ack(self.now, key, &pds, response);
-                if let (true, Some(response), Some(op)) = (believed, response, awaited) {
+                let accepted = self.engine.pdcs.rx_ack(self.now, key, &pds, response);
+                if let (true, Some(response), Some(op)) = (accepted, response, awaited) {
                     let step = &mut step!(self.engine, self.now);
                     self.engine.outbound.handle_late_response(step, op, response);
                 }
-                if let (true, Ses::ResponseData(header), Some(id)) = (believed, &ses, id) {
+                if let (true, Ses::ResponseData(header), Some(id)) = (accepted, &ses, id) {
                     // The data of a short read may come on the acknowledgement.
                     let data = Ses::ResponseData(self.check_read_data(header, payload));
                     self.deliver((id.into(), peer), false, (&data, payload));
                 }
-                (peer, believed)
+                (peer, accepted)
             }
             Packet::Nack(nack) => {
                 let Some(peer) = self.find_foreign_owner(nack.dpdcid) else { return };
@@ -149,7 +149,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
                 return;
             }
         };
-        if believed {
+        if accepted {
             self.record_rx(peer);
         }
     }

@@ -82,7 +82,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
             self.engine.report.counters.rx_malformed += 1;
             return;
         };
-        let (peer, believed) = match packet {
+        let (peer, accepted) = match packet {
             Packet::Request { pds, ses, payload } => {
                 let headers = &bytes[..bytes.len() - payload.len()];
                 return self.handle_request((&pds, &ses), (headers, payload), arrival, train);
@@ -119,7 +119,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
                 return;
             }
         };
-        if believed {
+        if accepted {
             self.record_rx(peer);
         }
     }
@@ -589,6 +589,6 @@ pub(super) fn refuse_access(
     request: &StdRequest,
 ) -> PacketOutcome {
     report.counters.rx_access_refused += 1;
-    let told = target::count_refusal(&mut report.counters, error);
-    PacketOutcome::refused(config.job_id, told, request)
+    let code = target::count_refusal(&mut report.counters, error);
+    PacketOutcome::refused(config.job_id, code, request)
 }

@@ -52,9 +52,9 @@ impl Engine {
         let mut used = vec![false; self.peers.places()];
         let contexts = self.contexts.iter().map(|context| context.peer);
         let operations = self.outbound.ops().peers().chain(self.inbox.peers());
-        let told =
+        let others =
             self.report.peers().chain(self.handshakes.pending_peers()).chain(self.shm.peers());
-        for peer in contexts.chain(operations).chain(told) {
+        for peer in contexts.chain(operations).chain(others) {
             used[peer.0 as usize] = true;
         }
         let (peers, hosts) = self.peers.forget(now, &used);

@@ -246,10 +246,10 @@ impl Outbound {
 /// kept.
 pub(crate) fn drop_untaken(outbound: &mut Outbound, step: &mut Step<'_>) {
     let untaken = |op: &TxOp| {
-        let told = matches!(op.owner, OpOwner::User(user) if user.when == ReportTime::Reported);
+        let reported = matches!(op.owner, OpOwner::User(user) if user.when == ReportTime::Reported);
         let waits =
             matches!(op.work, OpWork::Rendezvous { answers: 0, .. } | OpWork::Confirmed { .. });
-        op.is_owed() && waits && !told
+        op.is_owed() && waits && !reported
     };
     for key in outbound.ops.select(untaken) {
         if let Some(op) = outbound.ops.get_mut(key) {

@@ -125,8 +125,8 @@ impl Outbound {
         batch: &mut Batch,
     ) -> Result<(), SendError> {
         let before = extra_bytes(step) + Fragment::LEN as u32;
-        let tells = step.pdcs.config().needs_backlog();
-        let backlog = if tells { self.ops.backlog(step.contexts, id) } else { 0 };
+        let needs_backlog = step.pdcs.config().needs_backlog();
+        let backlog = if needs_backlog { self.ops.backlog(step.contexts, id) } else { 0 };
         let (Some(op), Some(context)) = (self.ops.get(part.op), step.contexts.get(id.into()))
         else {
             return Err(SendError::Gone);

@@ -100,8 +100,8 @@ impl Ops {
         id: PdcId,
         batch: &mut Batch,
     ) -> Result<TurnOutcome, SendError> {
-        let tells = step.pdcs.config().needs_backlog();
-        let backlog = if tells { self.backlog(step.contexts, id) } else { 0 };
+        let needs_backlog = step.pdcs.config().needs_backlog();
+        let backlog = if needs_backlog { self.backlog(step.contexts, id) } else { 0 };
         let extra = extra_bytes(step);
         let Some(context) = step.contexts.get_mut(id.into()) else { return Ok(TurnOutcome::Done) };
         let Some(&key) = context.queue.front() else { return Ok(TurnOutcome::Done) };
@@ -120,7 +120,7 @@ impl Ops {
             }
         }
         let asks = context.form.asks && op.ends_request();
-        let told = step.pdcs.config().acks.telemetry;
+        let with_telemetry = step.pdcs.config().acks.telemetry;
         let headers = packet::headers_len(&op.work);
         let room = context.form.max_payload(context.max_packet.saturating_sub(extra), headers);
         let left = op.payload_len() - op.progress.packed;
@@ -141,7 +141,7 @@ impl Ops {
         let grant = step.pdcs.next_packet(step.now, id, &wanted)?;
         step.report.counters.tx_payload_bytes += len;
         account_packet(context, op, part, ends, prompt);
-        let start = push_empty(batch, told);
+        let start = push_empty(batch, with_telemetry);
         emit_packet(&context.form, batch, context.dst, op, &grant, part);
         prepend_bytes(batch, start);
         if len > room
@@ -151,7 +151,7 @@ impl Ops {
             step.report.counters.tx_fragmentable += 1;
         }
         // Telemetry differs between packets, so they do not form a train.
-        let ended = if ends || told {
+        let ended = if ends || with_telemetry {
             ends
         } else {
             let alone = context.queue.len() == 1 || asks;

@@ -18,20 +18,21 @@ pub enum Failure {
     SwitchDown(u32),
     /// All links of the switch come up.
     SwitchUp(u32),
-    /// Both directions of the link have another rate from now on.
+    /// Both directions of the link run at this rate from now on.
     Rate(LinkId, Rate),
-    /// One direction (a port) runs at another rate from now on, and its queue and marking
-    /// thresholds are scaled in proportion, as htsim degrades a link.
+    /// One direction of a link, named by its sending port, runs at another rate from now on. Its
+    /// queue capacity and marking thresholds are scaled in proportion, as htsim degrades a link.
     Degrade(u32, Rate),
     /// The link discards all packets in both directions, and routing does not notice.
     BlackHole(LinkId),
-    /// Each bit on the link is wrong with this probability; a packet with a wrong bit is lost.
+    /// The link's bit error rate becomes this probability. A packet with at least one wrong bit is
+    /// lost, so long packets are lost more often.
     BitErrors(LinkId, f64),
-    /// Each packet on the link is lost with this probability.
+    /// The link loses each packet with this probability, whatever its length.
     Loss(LinkId, f64),
 }
 
-/// A failure at a time.
+/// A failure or repair of the network, and the time at which it happens.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FailureEvent {
     /// Time of the failure.

@@ -100,7 +100,7 @@ impl<'a> Place<'a> {
         match self.behind(port) {
             Node::Switch(next) => {
                 let routes = self.switches.routes();
-                self.switches.is_believed(port) && !routes.ports(next, host).is_empty()
+                self.switches.is_assumed_up(port) && !routes.ports(next, host).is_empty()
             }
             Node::Host(_) => false,
         }

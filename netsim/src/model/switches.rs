@@ -93,7 +93,7 @@ pub struct Switches<T> {
     routes: Routes,
     /// Links that routing believes to work, and (next field) the time at which it learns of a
     /// change.
-    believed: Vec<bool>,
+    assumed_up: Vec<bool>,
     reroute_at: Option<Picos>,
     salts: Vec<u64>,
     chance: Chance,
@@ -144,7 +144,7 @@ impl<T: Copy> Switches<T> {
         let ports: Vec<Port> = ports.collect();
         Self {
             routes: Routes::new(&topology, |_| true),
-            believed: vec![true; topology.links.len()],
+            assumed_up: vec![true; topology.links.len()],
             reroute_at: None,
             inputs: config.lossless.map(|limits| Inputs::new(&topology, limits, config.lanes())),
             pauses: Vec::new(),
@@ -483,8 +483,8 @@ impl<T: Copy> Switches<T> {
     /// # Panics
     /// Panics if there is no such port.
     #[must_use]
-    pub fn is_believed(&self, port: u32) -> bool {
-        self.believed[port as usize / 2]
+    pub fn is_assumed_up(&self, port: u32) -> bool {
+        self.assumed_up[port as usize / 2]
     }
 
     /// Returns whether no link has ever failed.
@@ -583,9 +583,9 @@ impl<T: Copy> Switches<T> {
     /// Updates the routes to the links that are up.
     pub fn reroute(&mut self) {
         self.reroute_at = None;
-        for (link, believed) in self.believed.iter_mut().enumerate() {
-            *believed = !self.wires[link * 2].down;
+        for (link, assumed_up) in self.assumed_up.iter_mut().enumerate() {
+            *assumed_up = !self.wires[link * 2].down;
         }
-        self.routes = Routes::new(&self.topology, |link| self.believed[link as usize]);
+        self.routes = Routes::new(&self.topology, |link| self.assumed_up[link as usize]);
     }
 }

@@ -33,7 +33,7 @@ pub(super) struct CarriedPacket {
     pub(super) rest: Whole,
 }
 
-/// State of a part, which it reports before each window.
+/// State of a part at the end of a window, which it reports at the barrier.
 #[derive(Clone, Copy, Debug)]
 struct PartReport {
     /// Time of the next event in the part, or of the earliest arrival of a transfer that it handed
@@ -49,9 +49,11 @@ struct PartReport {
 }
 
 impl PartReport {
+    /// The report that changes nothing when it is combined with others.
     const NOTHING: Self =
         Self { next: Picos::NEVER, finished: 0, pending: 0, events: 0, stop: false };
 
+    /// Combines the reports of two parts: the earliest event, and the sums of the counts.
     fn with(self, other: &Self) -> Self {
         Self {
             next: self.next.min(other.next),
@@ -66,14 +68,15 @@ impl PartReport {
 /// Barrier at which the parts wait for one another before each window.
 #[derive(Debug)]
 struct WindowBarrier {
-    /// Sum of the reports of this round so far, and (next field) the number of parts that reported.
+    /// Combined reports of the parts that have arrived in the current round.
     sum: PartReport,
+    /// Number of parts that have arrived in the current round.
     there: u32,
-    /// Sum of the reports of the last complete round, and (next field) the number of complete
-    /// rounds.
+    /// Combined reports of all parts in the last complete round.
     all: PartReport,
+    /// Number of complete rounds.
     round: u64,
-    /// True if a part panicked, so that it will never arrive.
+    /// True if a part panicked. The others then stop, because it will never arrive.
     broken: bool,
 }
 

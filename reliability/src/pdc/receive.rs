@@ -284,7 +284,7 @@ impl<D: Copy> Pdc<D> {
         let outstanding = !nack.psn.is_before(ring.base()) && nack.psn.is_before(ring.next());
         let untouched = ring.base() == self.numbers.start;
         let mut outcome = Outcome::Alive;
-        let believed = outstanding
+        let accepted = outstanding
             && match action {
                 NackAction::Retransmit => {
                     let flags = NackFlags { ce: nack.ce, retx: nack.retx };
@@ -305,7 +305,7 @@ impl<D: Copy> Pdc<D> {
                 }
                 NackAction::Ignore => true,
             };
-        if !believed {
+        if !accepted {
             shared.counters.rx_stale += 1;
             return None;
         }
@@ -351,7 +351,7 @@ impl<D: Copy> Pdc<D> {
         let window = shared.config.recv_window_packets;
         let payload = Psn(control.payload);
         let initiator = self.life.is_initiator();
-        let believed = match control.kind {
+        let accepted = match control.kind {
             ControlKind::Probe => {
                 let near = self.rx.place(control.psn, window) != PsnPlace::Nonsense;
                 if near {
@@ -430,7 +430,7 @@ impl<D: Copy> Pdc<D> {
             }
             ControlKind::Noop | ControlKind::Negotiation => true,
         };
-        if !believed {
+        if !accepted {
             shared.counters.rx_stale += 1;
             return None;
         }

@@ -12,8 +12,8 @@ impl<D: Copy> Pdcs<D> {
     /// Handles a list of senders that the packet to be handed in next carries (Dart's look-ahead).
     /// The list names peers by their keys. An invalid list is ignored and counted.
     pub fn handle_sender_list(&mut self, now: Time, list: &SenderList<'_>) {
-        let believed = self.shared.receiver.on_sender_list(now, list);
-        self.shared.counters.rx_bad_lists += u64::from(!believed);
+        let valid = self.shared.receiver.on_sender_list(now, list);
+        self.shared.counters.rx_bad_lists += u64::from(!valid);
     }
 
     /// Handles a request like [`Pdcs::rx_request`], with the records that switches wrote into it, in the order of the path.
