@@ -26,7 +26,7 @@ use crate::param::params;
 use addresses::Addresses;
 pub(crate) use set::AvSet;
 
-/// Why a vector has no name by which other processes could open it.
+/// The reason why an address vector cannot be opened by other processes, for error messages.
 pub(crate) const NOT_SHARED: &str = "what it holds beside addresses (secrets, paths) is each process's own, and memory that \
                                      another process writes would be read by every send; open one in each process";
 

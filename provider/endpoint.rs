@@ -66,7 +66,7 @@ pub(crate) struct Settings {
     pub(crate) msg_order: u64,
     /// FI_OPT_MIN_MULTI_RECV.
     pub(crate) min_multi_recv: AtomicU64,
-    /// Whether FI_OPT_SHARED_MEMORY_PERMITTED allows shared memory.
+    /// The value of FI_OPT_SHARED_MEMORY_PERMITTED.
     pub(crate) shared_memory: AtomicBool,
     pub(crate) job: Job,
 }

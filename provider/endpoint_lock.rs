@@ -140,7 +140,7 @@ impl<T> EndpointLock<T> {
 pub(crate) struct EndpointGuard<'a, T> {
     lock: &'a EndpointLock<T>,
     is_background: bool,
-    /// Not Send: a mutex is unlocked by the thread that locked it.
+    /// Makes the guard `!Send`, because a mutex must be unlocked by the thread that locked it.
     not_send: PhantomData<*const ()>,
 }
 

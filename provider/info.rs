@@ -87,7 +87,7 @@ fn matching_infos(
     if list.is_null() { Err(Errno::NODATA) } else { Ok(list) }
 }
 
-/// Why what some applications ask for is not there at all.
+/// Logs the reason why capabilities that the hints ask for are not offered.
 fn log_missing_capabilities(hints: &Hints) {
     if hints.needs_datagrams() {
         log::warn!(

@@ -90,11 +90,11 @@ fn statistics() -> String {
             let _ = writeln!(text, "| `{}` | {unit} | {} |", row.name, row.help);
         }
     }
-    text.push_str("\n## What follows from these\n\n| name | unit | meaning |\n|---|---|---|\n");
+    text.push_str("\n## Derived values\n\n| name | unit | meaning |\n|---|---|---|\n");
     for stats::DerivedStatistic { name, unit, help, .. } in stats::DERIVED {
         let _ = writeln!(text, "| `{name}` | {unit} | {help} |");
     }
-    text.push_str("\n## Of each flow\n\n| name | meaning |\n|---|---|\n");
+    text.push_str("\n## Each flow\n\n| name | meaning |\n|---|---|\n");
     for (name, help) in stats::FLOW {
         let _ = writeln!(text, "| `{name}` | {help} |");
     }
@@ -103,8 +103,8 @@ fn statistics() -> String {
     let most = flows * distinct;
     let _ = write!(
         text,
-        "\n## Of each path of a flow\n\n`by_path` in JSON, with the number of the path (`path`); of more than {distinct} paths, each stands for all of \
-         one remainder by {distinct}. Packets are counted to a path when the next train begins, or when somebody asks.\n\n\
+        "\n## Each path of a flow\n\n`by_path` in JSON, with the number of the path (`path`); with more than {distinct} paths, those that are equal \
+         modulo {distinct} share an entry. Packets are counted to a path when the next train begins, or when the statistics are read.\n\n\
          `squall top --serve` has them as `squall_path_packets_total` and so on, with the labels `peer`, `initiator` and `path` behind those of the \
          endpoint: of the {flows} flows of an endpoint with most bytes, and of paths that were used, so {most} series each at most.\n\n\
          | name | meaning |\n|---|---|\n"

@@ -36,10 +36,10 @@ const LOOKED_AT: usize = 1024;
 /// The statistics that an endpoint publishes, with the times when they are due.
 pub(crate) struct Monitor {
     number: u32,
-    /// When anything is; what a turn looks at.
+    /// The earliest time at which something is due. Each turn compares it with the clock.
     due: Time,
     opened: Time,
-    /// When lines of statistics are.
+    /// Time at which the next line of statistics is due.
     line_at: Time,
     shown: Option<PublishedPage>,
 }
@@ -232,12 +232,12 @@ pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// When a process started, in ticks: the 22nd field of its stat, the second of which is a name in parentheses.
+/// Returns the start time of a process in clock ticks, which is the 22nd field of `/proc/PID/stat`.
 fn start_ticks(process: &str) -> Option<u64> {
     squall_monitor::start_ticks(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
 }
 
-/// The name of the program, without its folder.
+/// Returns the name of the program, without its folder.
 fn program() -> String {
     let first = std::env::args_os().next().unwrap_or_default();
     Path::new(&first).file_name().unwrap_or_default().to_string_lossy().into_owned()

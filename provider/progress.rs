@@ -33,7 +33,7 @@ struct Shared {
     waiter: Waiter,
     endpoints: Mutex<Vec<Arc<Endpoint>>>,
     stop: AtomicBool,
-    /// When the sleeping thread will wake up by itself; 0 while it is awake.
+    /// Time at which the sleeping thread wakes up by itself; 0 while it is awake.
     asleep_until: AtomicU64,
     /// The thread leaves all progress to the application.
     away: AtomicBool,

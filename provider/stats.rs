@@ -14,12 +14,12 @@ use crate::logger::USER;
 use crate::param::{StatsFormat, StatsSpec, params};
 
 squall_base::counters! {
-    /// How often an endpoint was served, and what that left undone.
+    /// Statistics of the turns in which an endpoint makes progress.
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct Turns {
         /// Turns by the application, or by a progress thread.
         all: sum "turns" as "progress_turns",
-        /// Of these, those that found nothing to do.
+        /// Turns that found nothing to do.
         idle: sum "turns" as "progress_idle_turns",
         /// Turns of background progress, while the application made none.
         stand_ins: sum "turns" as "progress_stand_ins",
@@ -48,7 +48,7 @@ type Field = (&'static str, u64);
 pub(crate) struct DerivedStatistic {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
-    /// How those of two endpoints become one, if they do.
+    /// Rule by which the values of two endpoints are merged; `None` if they cannot be.
     pub(crate) merge: Option<Merge>,
     pub(crate) help: &'static str,
 }
@@ -130,9 +130,9 @@ pub(crate) const FLOW: &[(&str, &str)] = &[
     ("cwnd_min", "Smallest window, sampled once a round trip and at the end of a context."),
     ("cwnd_max", "Largest window, likewise."),
     ("srtt_ns", "Smoothed round-trip time, the last one known."),
-    ("base_rtt_ns", "Smallest round-trip time that congestion control believes in."),
+    ("base_rtt_ns", "Base round-trip time of congestion control, without queueing."),
     ("avg_delay_ns", "Average delay above it, where congestion control keeps one."),
-    ("paths", "Paths that were used, as far as 64 can be told apart."),
+    ("paths", "Number of paths that were used, at most 64."),
     (
         "avoided",
         "Of them, those that path selection avoids because they lost packets (`reps-avoid`), when last known.",

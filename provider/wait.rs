@@ -227,7 +227,7 @@ pub(crate) fn owns(fd: c_int) -> bool {
     waiter::owns(fd)
 }
 
-/// When a wait that may last `timeout` milliseconds (negative: for ever) ends.
+/// Returns the time at which a wait of at most `timeout` milliseconds ends; a negative `timeout` means never.
 pub(crate) fn deadline(timeout: c_int) -> Time {
     match u64::try_from(timeout) {
         Ok(ms) => Time(clock::now().0.saturating_add(ms.saturating_mul(1_000_000))),

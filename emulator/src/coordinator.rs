@@ -96,8 +96,8 @@ pub(super) struct BrokenPromise {
 pub(super) struct Pace {
     /// The latest time to which the other processes may advance.
     pub(super) latest: Time,
-    /// Whether processes that compute, sleep or have a timer are limited, too, and not only those
-    /// that poll and find nothing.
+    /// True if the limit also applies to processes that compute, sleep or have a timer. Otherwise it
+    /// applies only to those that poll and find nothing.
     pub(super) for_all: bool,
 }
 

@@ -238,7 +238,7 @@ pub(crate) enum PeerInstance {
     Known,
     /// Another instance than the verified one, which must be forgotten first ([`PeerState::forget_instance`]).
     Successor,
-    /// Not the instance that the user named.
+    /// The user named another instance at this address.
     Impostor,
 }
 

@@ -30,7 +30,7 @@ pub struct ProcessReport {
     pub interfaces: BTreeMap<String, u32>,
     /// Number of peers to which the process sent messages by packets.
     pub packet_peers: u64,
-    /// Whether packets were sent encrypted. An endpoint encrypts all of its packets or none, and so
+    /// True if packets were sent encrypted. An endpoint encrypts all of its packets or none, and so
     /// do its peers.
     pub encrypted: bool,
     /// Number of peers that the process reached through shared memory.

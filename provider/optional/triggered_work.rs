@@ -202,7 +202,7 @@ impl DueWork {
 /// The work of a domain that is due.
 #[derive(Default)]
 pub(crate) struct WorkQueue {
-    /// Whether work is due, or may be: read without the lock.
+    /// False if no work is due. It is read without the lock, so true may be out of date.
     any: AtomicBool,
     due: Mutex<DueWork>,
     number: AtomicU64,

@@ -67,7 +67,7 @@ pub struct RepsV1 {
     next: u16,
     /// `cached_entropy`.
     cached: u16,
-    /// Not all paths were tried yet.
+    /// True until each path was tried once.
     untried: bool,
 }
 

@@ -176,7 +176,7 @@ selectors! {
     Plb(Plb, PlbConfig) = "plb", "one path a flow, left after some congested round trips";
     /// One path a flow, drawn when the flow opens.
     Ecmp(Ecmp, EcmpConfig) = "ecmp", "one path a flow, drawn when it opens";
-    /// The same path for all flows.
+    /// One path that all flows share.
     Single(SinglePath, SingleConfig) = "single", "the same path for all flows";
     @ "reps-avoid" = "reps" with "avoid" = 1.0, "REPS that also avoids, for a while, paths that lost packets";
 }

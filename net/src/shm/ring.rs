@@ -107,7 +107,7 @@ pub(super) struct RingWriter {
     populated: usize,
     /// An entry found no room since the last growth, so the next part of the ring is to be used.
     needs_growth: bool,
-    /// Nothing was written since the reader was last woken.
+    /// True if the reader was woken and nothing was written since.
     notified: bool,
 }
 

@@ -193,7 +193,8 @@ mod tests {
     use super::super::cmsg::Encoder;
     use super::*;
 
-    /// What the kernel puts behind an ICMP error: a `sock_extended_err`, then who sent it, a `sockaddr_in`.
+    /// Returns the control message of an ICMP error as the kernel writes it: a `sock_extended_err`, then the address of its
+    /// sender as a `sockaddr_in`.
     fn extended() -> [u8; 32] {
         let mut bytes = [0; 32];
         bytes[..4].copy_from_slice(&libc::ECONNREFUSED.to_ne_bytes());

@@ -111,10 +111,10 @@ impl fmt::Display for NetworkOptions {
 pub struct NetworkArgs {
     #[command(flatten)]
     options: NetworkOptions,
-    /// As --trimming false.
+    /// Short form of --trimming false.
     #[arg(long, conflicts_with = "trimming")]
     no_trim: bool,
-    /// As --ecn none.
+    /// Short form of --ecn none.
     #[arg(long, conflicts_with_all = ["ecn", "ecn_bdp"])]
     no_ecn: bool,
 }

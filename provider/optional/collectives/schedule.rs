@@ -408,7 +408,7 @@ mod tests {
         carry_out(&(0..inputs.len()).map(of).collect::<Vec<_>>(), inputs)
     }
 
-    /// As [`run`], of schedules.
+    /// Executes schedules as [`run`] does.
     fn carry_out(plans: &[Schedule], inputs: &[Vec<u8>]) -> Vec<Option<Vec<u8>>> {
         let members = inputs.len();
         let mut memory: Vec<_> = plans.iter().map(|plan| vec![0u8; plan.size]).collect();
@@ -464,7 +464,7 @@ mod tests {
         .collect()
     }
 
-    /// Of any number of members, any of them the root.
+    /// Tries all numbers of members up to 17, with each of them as the root.
     #[test]
     fn every_member_has_what_it_should() {
         let block = 3;

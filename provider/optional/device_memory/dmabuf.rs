@@ -28,7 +28,7 @@ pub(super) struct DmaBuf {
     /// The pages.
     map: *mut u8,
     mapped: usize,
-    /// Where in them the part begins.
+    /// Offset of the part in the mapped pages.
     skip: usize,
     len: usize,
     /// The address that the application knows its first byte by.

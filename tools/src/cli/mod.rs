@@ -58,12 +58,12 @@ enum Command {
     Decrypt(decrypt::DecryptArgs),
     /// Print the completions of a shell: `squall completions bash`.
     Completions {
-        /// Which shell.
+        /// Shell that will read the completions.
         shell: clap_complete::Shell,
     },
     /// Write the manual pages into a folder.
     Man {
-        /// Which folder.
+        /// Folder for the pages.
         folder: PathBuf,
     },
 }
@@ -175,7 +175,7 @@ fn interrupts() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// How results are printed.
+/// Format of the results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 enum Format {
     /// Tables for people.
@@ -183,8 +183,8 @@ enum Format {
     Text,
     /// One JSON document.
     Json,
-    /// A line a flow, comma-separated.
+    /// One line for each flow, comma-separated.
     Csv,
-    /// The same table as a Parquet file; needs --out, or a standard output that is no terminal.
+    /// The table of flows as a Parquet file; needs --out, or a standard output that is no terminal.
     Parquet,
 }

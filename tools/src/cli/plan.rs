@@ -26,19 +26,20 @@ pub(super) enum PlanCommand {
     },
     /// Print an experiment's text: to read, or to begin one's own with.
     Show {
-        /// By name or file.
+        /// Name or file of the plan.
         name: String,
         #[command(flatten)]
         place: Place,
     },
-    /// Run experiments and compare what comes out with what is expected.
+    /// Run experiments and compare the results with the plan's statements.
     ///
     /// Prints what was measured and one table of statements. Exit status 1 if a statement does not
     /// hold and its plan does not explain why.
     Run(RunArgs),
-    /// Put together what shards ran elsewhere, and judge it as `run` would have.
+    /// Join the results of shards, and judge them as `run` does.
     ///
-    /// FOLDERs are what `run --shard K/N --out FOLDER` left. Exit status 1 if a run is missing, too.
+    /// The exit status is 1 if a statement does not hold and its plan does not explain why, or if a run
+    /// is missing.
     Merge(MergeArgs),
 }
 
@@ -68,7 +69,7 @@ impl Place {
     }
 }
 
-/// Which runs of a plan.
+/// Options that select plans and runs.
 #[derive(Args, Debug)]
 struct Form {
     #[command(flatten)]
@@ -89,10 +90,10 @@ struct Form {
 
 #[derive(Args, Debug)]
 pub(super) struct MergeArgs {
-    /// What shards left.
+    /// Folders that `run --shard K/N --out FOLDER` wrote.
     #[arg(required = true, value_name = "FOLDER")]
     from: Vec<PathBuf>,
-    /// Plans by name or file; all of which a shard left something if none is given.
+    /// Plans by name or file. Default: all plans of which a shard has results.
     #[arg(long = "plan", value_name = "NAME")]
     names: Vec<String>,
     #[command(flatten)]

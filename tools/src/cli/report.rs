@@ -26,10 +26,10 @@ pub(super) struct ReportArgs {
     /// Write a timeline of all messages, queues, links and failures, too, which ui.perfetto.dev and chrome://tracing open.
     #[arg(long, value_name = "FILE")]
     perfetto: Option<PathBuf>,
-    /// Its heading.
+    /// Heading of the report.
     #[arg(long, default_value = "Squall report")]
     title: String,
-    /// What the table of runs shows. Default: max_fct, mean_fct, p99_fct, spread, over_ideal, goodput, jain,
+    /// Columns of the table of runs. Default: max_fct, mean_fct, p99_fct, spread, over_ideal, goodput, jain,
     /// retransmitted, trimmed.
     #[arg(
         long,

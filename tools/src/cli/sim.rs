@@ -46,10 +46,10 @@ pub(super) struct SimArgs {
     /// printed beside each other. Or a GOAL schedule, if it ends in `.goal`.
     #[arg(long, value_name = "DIR|FILE", conflicts_with = "load")]
     trace: Option<PathBuf>,
-    /// What happens to links and switches, a line each: `200us fail-link leaf0-spine1`.
+    /// File with failures of links and switches, one line each: `200us fail-link leaf0-spine1`.
     #[arg(long, value_name = "FILE")]
     timeline: Option<PathBuf>,
-    /// What `start` counts in the `.cm` file: `us`, as uet-htsim's UEC binary reads it, or `ps`, as its others do.
+    /// Unit of `start` in the `.cm` file: `us`, as uet-htsim's UEC binary reads it, or `ps`, as its others do.
     #[arg(long, value_name = "UNIT", default_value = "ps")]
     cm_unit: StartUnit,
     /// Congestion control, with parameters if wanted: `nscc`, `nscc:quick_adapt=0`. Default: `nscc`, and
@@ -62,7 +62,7 @@ pub(super) struct SimArgs {
     /// Loss detection: any of `trim,ooo,path,probe,rto`, or `all`.
     #[arg(long, default_value = "all")]
     pub(super) loss: String,
-    /// Which flows share a congestion control: `flow` (none), `pair`, `destination-unsplit`, `host`, ..; `auto` for
+    /// Flows that share a congestion control: `flow` (none), `pair`, `destination-unsplit`, `host`, ..; `auto` for
     /// what the algorithm is made for.
     #[arg(long, default_value = Scope::AUTO)]
     pub(super) scope: String,
@@ -71,30 +71,30 @@ pub(super) struct SimArgs {
     /// Bytes of a full packet on the wire, 64 of them headers, as htsim counts.
     #[arg(long, default_value_t = 4096)]
     pub(super) mtu: u32,
-    /// So many random links between switches are down from the start.
+    /// Number of random links between switches that are down from the start.
     #[arg(long, value_name = "N", default_value_t = 0)]
     fail_links: u32,
     /// So many links of the top tier run at a quarter of their rate downwards, or at this share of it: uet-htsim's
     /// -failed.
     #[arg(long, visible_alias = "failed", value_name = "N[:SHARE]")]
     slow_links: Option<SlowLinks>,
-    /// Decides everything that is random.
+    /// Seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Runs on so many threads, each with a part of the network, where that is large enough; the result is the same
-    /// to the last digit.
+    /// Number of threads, each with a part of the network, if the network is large enough. The result is the same to
+    /// the last digit.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
-    /// How results are printed.
+    /// Format of the results.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     /// Entropies to spread packets over.
     #[arg(long, default_value_t = 64)]
     pub(super) paths: u16,
-    /// Hosts take in no more than so many Gb/s; what finds their receive buffer full is lost.
+    /// Rate at which a host takes packets in, Gb/s. Packets that find its receive buffer full are lost.
     #[arg(long, value_name = "GBPS", value_parser = clap::value_parser!(u64).range(1..))]
     host_gbps: Option<u64>,
-    /// Bytes of that buffer: `400KiB`. Default: 4 MiB.
+    /// Bytes of the receive buffer of such a host: `400KiB`. Default: 4 MiB.
     #[arg(long, value_name = "BYTES", requires = "host_gbps")]
     host_buffer: Option<Bytes>,
     /// Hosts run RoCEv2 (go-back-N) with so many queue pairs a flow instead; the network is lossless

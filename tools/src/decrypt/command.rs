@@ -42,7 +42,7 @@ pub(crate) struct DecryptArgs {
     out: Option<PathBuf>,
 }
 
-/// How many packets of a capture were decrypted, and the reasons why others were not.
+/// Numbers of packets of a capture that were decrypted, and of those that were not, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct PacketCounts {
     pub(super) decrypted: u64,

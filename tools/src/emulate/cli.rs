@@ -28,7 +28,7 @@ pub(crate) struct EmulateArgs {
     /// The emulator's socket. Default: squall-emulator.sock in the folder for temporary files.
     #[arg(long, short, global = true, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// What to do.
+    /// Command for the emulator.
     #[command(subcommand)]
     pub command: EmulateCommand,
 }
@@ -39,10 +39,10 @@ impl EmulateArgs {
     }
 }
 
-/// What to do.
+/// Commands of `squall emulate`.
 #[derive(Subcommand, Debug)]
 pub(crate) enum EmulateCommand {
-    /// Run an emulator until it is told to go down, or interrupted.
+    /// Run an emulator until `squall emulate down` or an interrupt.
     Up(Box<UpArgs>),
     /// Run a job on an emulator that is up, beside others that are on it.
     Join(JoinArgs),
@@ -107,7 +107,7 @@ pub(crate) enum EmulateCommand {
     },
 }
 
-/// How to print.
+/// Output format.
 #[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Format {
     /// For people.
@@ -117,7 +117,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// How to run an emulator.
+/// Options of an emulator that is started.
 #[derive(Args, Debug)]
 #[command(allow_negative_numbers = true)]
 pub(crate) struct UpArgs {
@@ -153,7 +153,7 @@ pub(crate) struct EmulatorArgs {
     /// Largest UDP payload of a packet, bytes.
     #[arg(long, default_value_t = 4096)]
     pub mtu: u32,
-    /// What ports and switches are like.
+    /// Options of ports and switches.
     #[command(flatten)]
     pub network: NetworkArgs,
     /// Time that the hosts of this machine add to the round-trip time, us; told to endpoints [default: 200, and 0 in virtual

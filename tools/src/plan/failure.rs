@@ -24,7 +24,7 @@ pub struct FailureTable {
 #[derive(Clone, Copy, PartialEq, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct FailureTime {
-    /// When, microseconds (default 0).
+    /// Time of the failure, microseconds (default 0).
     pub at_us: f64,
 }
 

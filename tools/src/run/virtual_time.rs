@@ -31,7 +31,7 @@ pub(crate) enum Compute {
     /// The CPU time of a thread between two of its calls of the provider.
     #[default]
     Cpu,
-    /// None, so that a run of single-threaded ranks can be repeated exactly.
+    /// Computation takes no virtual time, so a run of single-threaded ranks can be repeated exactly.
     None,
 }
 

@@ -33,10 +33,10 @@ pub(crate) struct TopArgs {
     /// Answer collectors (Prometheus, OpenMetrics) at `127.0.0.1:PORT`, `[::1]:PORT` or `unix:PATH`.
     #[arg(long, value_name = "WHERE")]
     serve: Option<Listen>,
-    /// Time between two looks, s.
+    /// Time between two updates, s.
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds)]
     interval: f64,
-    /// Where pages are, if not in /dev/shm/squall-UID.
+    /// Folder of the statistics pages. Default: /dev/shm/squall-UID.
     #[arg(long, value_name = "FOLDER")]
     directory: Option<PathBuf>,
     /// Forget processes that are gone.

@@ -72,7 +72,7 @@ pub enum NackAction {
     Close,
     /// Renumber from the PSN in the NACK's payload and send again.
     Restart,
-    /// Nothing: the retransmission timer recovers.
+    /// Do nothing. The retransmission timer recovers.
     Ignore,
 }
 

@@ -32,11 +32,11 @@ view! {
     initiator: u32 = |b| be32(b, 20);
     /// Tag or memory key, or restart tokens.
     match_bits: u64 = |b| be64(b, 24);
-    /// SOM: header data.
+    /// With SOM: header data.
     header_data: u64 = |b| be64(b, 32);
-    /// Not SOM: 18 reserved bits and the payload's length.
+    /// Without SOM: 18 reserved bits and the payload's length.
     payload_length: u32 = |b| be32(b, 32);
-    /// Not SOM: offset of the payload in the message.
+    /// Without SOM: offset of the payload in the message.
     message_offset: u32 = |b| be32(b, 36);
     /// Bytes of the whole message.
     request_length: u32 = |b| be32(b, 40);
