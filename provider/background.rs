@@ -1,7 +1,7 @@
 //! Background progress: a thread that drives endpoints under manual progress while their application computes.
 //!
-//! Manual progress leaves protocol work to the application's calls. But a peer cannot tell a process
-//! that computes for a minute from one that died: its sends would run into the deadline, and the last
+//! Manual progress leaves protocol work to the application's calls. But a peer cannot distinguish a
+//! process that computes for a minute from one that died: its sends would run into the deadline, and the last
 //! acknowledgement before a long computation would leave it waiting. So an endpoint whose application made no
 //! progress for FI_SQUALL_ATTEND gets a turn from this thread, and as many more as packets come. It
 //! receives, acknowledges and retransmits; completions wait in the engine for the application's next

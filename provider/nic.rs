@@ -17,7 +17,7 @@ pub(crate) struct Nic {
     pub(crate) ip: IpAddr,
     /// Its network, `10.0.0.0/24`: the fabric's name.
     pub(crate) network: String,
-    /// Link speed, if the interface tells.
+    /// Link speed in Mb/s, if the interface reports one.
     pub(crate) speed_mbps: Option<u64>,
     /// Interface MTU in bytes.
     pub(crate) mtu: u32,

@@ -1,4 +1,5 @@
-//! Random bits from the system: what tells endpoints apart, and what strangers must not guess.
+//! Random bits from the system: for instance numbers, which distinguish endpoints of one address, and for secrets,
+//! which nobody outside the job may guess.
 
 use squall_base::{Instance, SecretRng};
 

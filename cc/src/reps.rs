@@ -20,7 +20,7 @@ pub struct RepsConfig {
     /// Number of paths.
     pub paths: u16,
     /// A time-out freezes the selection on the paths known to work. This needs a loss detection
-    /// that tells failures from congestion (trimming or NACKs): if time-outs were the only sign of
+    /// that distinguishes failures from congestion (trimming or NACKs): if time-outs were the only sign of
     /// loss, congestion would freeze it.
     pub freezing: bool,
     /// Time that the selection stays frozen: 10 ms.

@@ -44,8 +44,8 @@ impl UnmatchedPackets {
         }
     }
 
-    /// Sends the source of a packet the NACK that its context is unknown here, where the source's
-    /// address tells where it listens.
+    /// Queues the NACK that the context of a packet is unknown here. It goes to `listens`, the address
+    /// at which the packet's sender listens.
     #[cold]
     pub(crate) fn refuse_context(
         &mut self,

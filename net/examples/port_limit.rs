@@ -95,7 +95,7 @@ fn settle(options: &Options, side: usize) -> io::Result<()> {
         }
     }
     // SAFETY: a `cpu_set_t` is plain integers, for which zero is a value; CPU_SET writes into it, a local variable,
-    // and sched_setaffinity(2) reads as many bytes as it is told of.
+    // and sched_setaffinity(2) reads as many bytes as its second argument says, its size.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(side, &mut set);

@@ -236,7 +236,7 @@ fn descriptors_become_readable_when_something_is_there_and_only_then() {
         let ready = |wait: i32| {
             let poll = |fd: &i32| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 };
             let mut polled: Vec<libc::pollfd> = fds.iter().map(poll).collect();
-            // SAFETY: poll(2) reads and writes as many pollfds as it is told of, those of a local vector.
+            // SAFETY: poll(2) reads and writes as many pollfds as its second argument says, those of a local vector.
             unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, wait) }
         };
         assert_eq!(ready(0), 0, "{name}");

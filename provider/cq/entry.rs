@@ -312,7 +312,7 @@ mod tests {
     ) -> (*mut u8, usize) {
         let mut out = MaybeUninit::<CqErrEntry>::zeroed();
         // SAFETY: an entry of the latest layout, all of which is initialised; every caller here says how many bytes may
-        // be written to at `place`, or a size that must not be believed.
+        // be written to at `place`, or a size that must not be relied on.
         unsafe {
             (*out.as_mut_ptr()).err_data = place.cast();
             (*out.as_mut_ptr()).err_data_size = room;

@@ -67,7 +67,8 @@ impl Shutdown {
         quiet && !needed
     }
 
-    /// Returns whether all that the application believes sent has arrived, or will not arrive any more.
+    /// Returns whether all messages that were reported complete when their bytes were copied have arrived, or will not
+    /// arrive any more.
     fn is_drained(&self, core: &mut Core) -> bool {
         let over = core.engine.copied_bytes() == 0 && !core.optional.is_copying()
             || is_hopeless(core, clock::now(), self.start);

@@ -1,4 +1,4 @@
-//! `fid_nic`: the device behind an interface, as fi_nic(3) tells of it.
+//! `fid_nic`: the device behind an interface, as fi_nic(3) describes it.
 //!
 //! All of it is libc's memory. Libfabric and this provider both copy devices, and either may free
 //! the copy.

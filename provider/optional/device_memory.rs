@@ -311,7 +311,7 @@ pub(crate) unsafe fn begin(
         if let Device::Cuda(context) = &*device {
             let len = usize::try_from(slice.len).unwrap_or(0);
             // SAFETY: `host` has as many bytes for the direction asked for until the end of the copy, which the event
-            // tells.
+            // reports.
             let event =
                 unsafe { context.begin(CopyRequest { direction, device: slice.base, host, len })? };
             return Ok(PendingCopy(Some((device, event))));

@@ -185,7 +185,7 @@ pub struct SenderMetrics {
     pub max_cwnd: Option<u64>,
     /// Rate limit.
     pub rate: Option<Rate>,
-    /// Smallest round-trip time believed possible.
+    /// Base round-trip time: the smallest one, without queueing.
     pub base_rtt: Option<Span>,
     /// Average delay above the base round-trip time.
     pub avg_delay: Option<Span>,

@@ -1,4 +1,4 @@
-//! REPS branch by branch, on paths numbered so that a recycled one is told from a random one: the
+//! REPS branch by branch, on paths numbered so that a recycled one differs from a random one: the
 //! random ones of these seeds are compared with a second generator.
 
 use super::*;

@@ -1,4 +1,4 @@
-//! Records of shared-memory channels. The first byte tells the kind; the rest depends on
+//! Records of shared-memory channels. The first byte is the kind of the record; the rest depends on
 //! it:
 //!
 //! | first byte | then |
@@ -256,7 +256,7 @@ pub(crate) fn write_answer(number: u64, response: &Response, out: &mut [u8; MAX_
     9 + response.emit(&mut out[9..])
 }
 
-/// Returns the record that tells the peer that this channel closes.
+/// Returns the record that notifies the peer that this channel closes.
 pub(crate) const fn close_notification() -> [u8; 1] {
     [CLOSE_NOTIFICATION]
 }

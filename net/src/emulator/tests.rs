@@ -232,7 +232,7 @@ fn unread_bytes_in_the_port_make_a_deadline() {
 /// Returns whether a descriptor would wake a sleeping thread.
 fn readable(fd: RawFd) -> bool {
     let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: poll(2) reads and writes the one pollfd that it is told of, a local variable.
+    // SAFETY: poll(2) reads and writes the one pollfd that it is given, a local variable.
     unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
 }
 

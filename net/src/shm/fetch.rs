@@ -255,7 +255,7 @@ impl PeerProcess {
 
     pub(super) fn is_alive(&self) -> bool {
         let mut poll = libc::pollfd { fd: self.fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: poll(2) reads and writes the one pollfd that it is told of, a local variable.
+        // SAFETY: poll(2) reads and writes the one pollfd that it is given, a local variable.
         unsafe { libc::poll(&raw mut poll, 1, 0) == 0 }
     }
 

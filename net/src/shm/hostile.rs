@@ -5,7 +5,7 @@
 //! attack that follows meets an open connection. A neighbour exchanges records with the same port all the time, and must
 //! not be affected.
 
-#![allow(clippy::disallowed_methods)] // a test may have a clock, and tells the process that it starts what to do
+#![allow(clippy::disallowed_methods)] // a test may read the clock, and sends commands to the process that it starts
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;

@@ -332,7 +332,7 @@ impl ShmPort {
                 |c: &&Connection| matches!(c.stage, Stage::AwaitingHello | Stage::Requested);
             let many = self.connections.iter().flatten().filter(greeting).count();
             if many >= MAX_HANDSHAKES {
-                // Dropping the socket tells the peer that it was refused.
+                // The peer learns of the refusal because its socket is closed.
                 continue;
             }
             if let Err(error) = self.add_connection(Stage::AwaitingHello, socket, None) {
@@ -531,7 +531,7 @@ impl MessagePort for ShmPort {
     fn poll_connections(&mut self) {
         // More events are found by the next call.
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
-        // SAFETY: epoll_wait(2) writes at most the 32 events that it is told of, into a local array.
+        // SAFETY: epoll_wait(2) writes at most 32 events, which a local array has room for.
         let n = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), 32, 0) };
         for event in events.iter().take(usize::try_from(n).unwrap_or(0)) {
             let number = event.u64;

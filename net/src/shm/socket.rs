@@ -179,7 +179,7 @@ pub(super) fn receive(socket: RawFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let bytes = (MAX_FDS * size_of::<RawFd>()) as libc::c_uint;
     let mut fds = Vec::new();
     // SAFETY: a msghdr is numbers and pointers, for which zero is a value. recvmsg(2) writes at most MAX_GREETING bytes of
-    // `text`, and what the kernel is told of `control`, which is aligned as a cmsghdr; the CMSG macros stay in
+    // `text`, and `msg_controllen` bytes of `control`, which is aligned as a cmsghdr; the CMSG macros stay in
     // what it wrote. Each descriptor in an SCM_RIGHTS message is new, and goes nowhere but into its `OwnedFd`.
     let len = unsafe {
         let mut message: libc::msghdr = zeroed();

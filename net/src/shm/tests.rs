@@ -194,7 +194,7 @@ fn a_connection_that_is_refused_is_over() {
 fn only_a_sleeping_peer_is_woken_and_only_once() {
     let readable = |port: &ShmPort| {
         let mut poll = libc::pollfd { fd: port.fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: poll(2) reads and writes the one pollfd that it is told of, a local variable.
+        // SAFETY: poll(2) reads and writes the one pollfd that it is given, a local variable.
         unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
     };
     let [(mut a, to_b), (mut b, to_a)] = pair("sleep");

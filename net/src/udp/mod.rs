@@ -193,7 +193,7 @@ impl UdpPort {
             if let PathState::Open(path) = path {
                 let socket = path.socket();
                 let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: 0, revents: 0 };
-                // SAFETY: poll(2) reads and writes the one pollfd that it is told of, a local variable.
+                // SAFETY: poll(2) reads and writes the one pollfd that it is given, a local variable.
                 let rc = unsafe { libc::poll(&raw mut poll, 1, 0) };
                 if rc > 0 {
                     self.errors.drain(socket.as_fd());

@@ -102,7 +102,7 @@ impl PathSocket {
     #[cold]
     fn disconnect(&mut self) {
         let nobody = SockAddr::unspecified();
-        // SAFETY: connect(2) reads as many bytes as it is told of: those of `nobody`, a local variable, whose family
+        // SAFETY: connect(2) reads as many bytes as `SockAddr::LEN`: those of `nobody`, a local variable, whose family
         // is AF_UNSPEC.
         let rc = unsafe {
             libc::connect(self.socket.as_raw_fd(), (&raw const nobody).cast(), SockAddr::LEN)

@@ -15,8 +15,8 @@ pub(crate) fn set_option(
     name: i32,
     value: i32,
 ) -> io::Result<()> {
-    // SAFETY: setsockopt(2) reads as many bytes as it is told of: those of `value`, an integer that
-    // outlives the call.
+    // SAFETY: setsockopt(2) reads as many bytes as its last argument says: those of `value`, an
+    // integer that outlives the call.
     let rc = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

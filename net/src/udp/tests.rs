@@ -488,10 +488,10 @@ fn fds_become_readable() {
     let mut fds = Vec::new();
     rx.fds(&mut fds);
     let mut poll = libc::pollfd { fd: fds[0], events: libc::POLLIN, revents: 0 };
-    // SAFETY: poll(2) reads and writes the one pollfd that it is told of, a local variable.
+    // SAFETY: poll(2) reads and writes the one pollfd that it is given, a local variable.
     assert_eq!(unsafe { libc::poll(&raw mut poll, 1, 0) }, 0);
     send(&mut tx, Time::ZERO, &[packet(rx.local_addr(), 1, b"x", &[], &[])]);
-    // SAFETY: poll(2) reads and writes the one pollfd that it is told of, a local variable.
+    // SAFETY: poll(2) reads and writes the one pollfd that it is given, a local variable.
     assert_eq!(unsafe { libc::poll(&raw mut poll, 1, 2000) }, 1);
     assert_eq!(receive(&mut rx, 1).len(), 1);
 }

@@ -103,8 +103,8 @@ impl BpfAttribute {
     }
 
     fn call(&self, command: libc::c_long) -> io::Result<RawFd> {
-        // SAFETY: bpf(2) reads as many bytes of arguments as it is told of, all of ours. What pointers among them name,
-        // instructions with their number, a terminated string, or a key and a value of a map whose keys and values are
+        // SAFETY: bpf(2) reads as many bytes of arguments as its last argument says, all of ours. What pointers among
+        // them name, instructions with their number, a terminated string, or a key and a value of a map whose keys and values are
         // four bytes, are variables of the callers, which outlive the call; the kernel only reads them.
         let rc = unsafe { libc::syscall(libc::SYS_bpf, command, self.0.as_ptr(), self.0.len()) };
         if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc as RawFd) }

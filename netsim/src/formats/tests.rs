@@ -183,7 +183,7 @@ fn connections_without_numbers_are_numbered() {
 }
 
 #[test]
-fn starts_count_what_the_unit_says_and_doubts_are_told() {
+fn starts_have_the_given_unit_and_doubts_are_reported() {
     let read = |unit: StartUnit, start: u64| {
         cm::read_in(unit, "w.cm", &format!("Nodes 2\n0->1 start {start} size 5\n"))
     };

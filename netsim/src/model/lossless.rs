@@ -157,7 +157,7 @@ mod tests {
             [100, 100, 100, 1].map(|bytes| inputs.take(a, bytes)),
             [false, false, false, true]
         );
-        assert!(!inputs.take(b, 300) && !inputs.take(a, 100), "told once, and another is another");
+        assert!(!inputs.take(b, 300) && !inputs.take(a, 100), "a pause is reported once");
         assert_eq!([100, 100, 2].map(|bytes| inputs.release(a, bytes)), [false, false, true]);
     }
 

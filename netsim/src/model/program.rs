@@ -94,7 +94,7 @@ impl<'a> Place<'a> {
     }
 
     /// Returns whether a port leads to a switch from which there is a route to a host, by a link
-    /// that routing believes to work.
+    /// that routing treats as up.
     #[must_use]
     pub fn leads(&self, port: u32, host: u32) -> bool {
         match self.behind(port) {

@@ -91,9 +91,9 @@ pub struct Switches<T> {
     /// True if any link has ever failed.
     faulty: bool,
     routes: Routes,
-    /// Links that routing believes to work, and (next field) the time at which it learns of a
-    /// change.
+    /// True for each link that routing treats as up.
     assumed_up: Vec<bool>,
+    /// Time at which routing learns of the latest change.
     reroute_at: Option<Picos>,
     salts: Vec<u64>,
     chance: Chance,
@@ -478,7 +478,8 @@ impl<T: Copy> Switches<T> {
         }
     }
 
-    /// Returns whether routing believes that the link of a port works.
+    /// Returns whether routing treats the link of a port as up. It learns of a failure late, and of
+    /// some failures never.
     ///
     /// # Panics
     /// Panics if there is no such port.

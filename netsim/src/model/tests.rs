@@ -333,7 +333,7 @@ fn a_lossless_switch_pauses_the_input_that_fills_it() {
 }
 
 #[test]
-fn somebody_is_told_once_of_what_waits() {
+fn a_waiting_packet_is_announced_once() {
     let mut network = network(1, |_| ());
     assert_eq!(network.arm(3), None);
     for item in 0..2 {

@@ -431,7 +431,7 @@ mod tests {
     /// Checks a clock that advances from time to time: due events come out, and no later ones,
     /// whatever is added in between.
     #[test]
-    fn turns_no_further_than_told() {
+    fn turns_no_further_than_asked() {
         let mut rng = Rng::new(9);
         let mut wheel = Wheel::new(12);
         let mut model: BinaryHeap<Reverse<(u64, u64, u64)>> = BinaryHeap::new();

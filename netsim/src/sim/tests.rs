@@ -185,7 +185,7 @@ fn triggers_start_flows_when_they_should() {
 }
 
 #[test]
-fn flows_of_a_pair_share_a_context_if_told() {
+fn flows_of_a_pair_share_a_context_with_per_pair() {
     let load = workload(2, (1..=50).map(|id| flow(id, 0, 1, 8_000)).collect());
     let mut config = star(2);
     squall(&mut config).contexts = Contexts::PerPair;
@@ -249,7 +249,7 @@ fn a_disconnected_flow_is_named_and_the_others_finish() {
 fn a_dead_peer_is_given_up() {
     let mut config = leaf_spine(2);
     squall(&mut config).give_up = US * 2_000;
-    // Routing believes that the link works.
+    // Routing treats the link as up.
     config.failures = vec![FailureEvent { at: Picos::ZERO, what: Failure::BlackHole(3) }];
     let results = run(&config, &workload(16, vec![flow(1, 0, 3, 50_000)]));
     assert_eq!(
@@ -338,7 +338,7 @@ fn go_back_n_recovers_from_drops() {
 }
 
 #[test]
-fn queue_pairs_of_a_pair_live_on_if_told() {
+fn queue_pairs_of_a_pair_live_on_with_per_pair() {
     // The load is twelve flows one after another, from leaf 0 to leaf 1, over four spines.
     let mut flows: Vec<_> =
         (0..12).map(|id| Flow { on_sent: Some(id), ..flow(id + 1, 0, 5, 40_000) }).collect();

@@ -242,8 +242,8 @@ impl<'a, D: Copy> LossEvent<'a, D> {
             self.tx.prober.reset_interval();
             self.timers.set(Timer::Probe, self.now);
         } else if connected && self.tx.ring.is_stuck() {
-            // Only a packet that may be too long for its path is sent any more. A probe, which is
-            // short, tells that case from an absent peer.
+            // Only a packet that may be too long for its path is sent any more. The
+            // answer to a probe, which is short, shows that the peer is present.
             self.tx.prober.request();
         }
         self.tx.recovery.stop();

@@ -58,7 +58,7 @@ pub(super) fn route(peer: SocketAddr, chosen: &Iface, all: &[Iface]) -> Finding 
 }
 
 /// Judges the kernel's routes to a peer: `own` for packets from the address of `chosen`, which is
-/// that of endpoints, and `route` for packets from any address. Routing rules may tell them apart.
+/// that of endpoints, and `route` for packets from any address. Routing rules may treat them differently.
 pub(super) fn judge_route(
     peer: SocketAddr,
     own: &Route,

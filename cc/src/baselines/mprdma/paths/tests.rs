@@ -1,4 +1,4 @@
-//! ACK clocking branch by branch. Random picks are told by a twin generator.
+//! ACK clocking branch by branch. A second generator with the same seed predicts random picks.
 
 use super::*;
 use PathSignal::{Ecn, Good, Nack, Timeout};

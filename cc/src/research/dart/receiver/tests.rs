@@ -100,7 +100,7 @@ fn the_dead_leave_after_the_idle_time() {
     assert_eq!(world.share(), (1, 32_768));
 }
 
-/// Receiver congestion: no mark is told, neither by notification nor by acknowledgement.
+/// Receiver congestion: the receiver echoes no mark, neither by notification nor by acknowledgement.
 #[test]
 fn a_receiver_that_is_the_bottleneck_hides_marks() {
     let mut world = World::new();
@@ -113,7 +113,8 @@ fn a_receiver_that_is_the_bottleneck_hides_marks() {
     assert_eq!((ack.hide_marks, ack.state, world.share().0), (true, Congestion::Receiver, 4));
 }
 
-/// Two flows that meet in the core have receivers of their own: each hears half its line, counts one sender, and tells marks.
+/// Two flows that meet in the core have receivers of their own: each receives at half its line rate, counts one sender, and
+/// echoes marks.
 #[test]
 fn congestion_elsewhere_is_for_dcqcn() {
     let mut world = World::new();
@@ -153,10 +154,9 @@ fn the_state_follows_what_arrives_but_not_each_window() {
 fn a_sender_list_counts_before_packets_arrive_unless_it_names_unknown_senders() {
     let mut world = World::new();
     let mut announce = |(group, round), sources: &[u32]| {
-        let believed =
-            world.receiver.on_sender_list(world.now, &SenderList { group, round, sources });
+        let valid = world.receiver.on_sender_list(world.now, &SenderList { group, round, sources });
         world.arrive(0, &ReceivedPacket { message_start: true, ..ReceivedPacket::default() });
-        (world.share().0, believed)
+        (world.share().0, valid)
     };
     assert_eq!(announce((1, 7), &[0, 1, 2, 3, 4]), (5, true));
     assert_eq!(announce((1, 7), &[0, 1, 2, 3, 4]), (5, true), "a copy");
