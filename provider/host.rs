@@ -54,7 +54,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// The release, as libfabric packs it; 0 when it does not say.
+    /// Returns the version of libfabric as FI_VERSION packs it; 0 if it has no fi_version(3).
     pub(crate) fn release(&self) -> u32 {
         // SAFETY: fi_version(3), found in libfabric, which takes nothing and only returns a number.
         self.version.map_or(0, |version| unsafe { version() })

@@ -100,8 +100,8 @@ pub(crate) fn queue_size() -> usize {
     params().outstanding as usize
 }
 
-/// Returns the number of receives that an endpoint with these capabilities holds at once. Those of another provider (FI_PEER) are as many as that
-/// one has: lnx says 1024 of itself, and then refuses the answer that it has made of ours when ours says more.
+/// Returns the number of receives that an endpoint with these capabilities can hold at once. With FI_PEER it is at most
+/// 1024: lnx offers that many itself, and rejects a provider that reports more.
 pub(crate) fn receives(caps: u64) -> usize {
     if caps & flags::PEER == 0 { queue_size() } else { queue_size().min(1024) }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Nic {
     pub(crate) mtu: u32,
     /// Kernel's index, the scope of link-local addresses.
     pub(crate) index: u32,
-    /// Its link works.
+    /// True if the interface is operational (IFF_RUNNING).
     pub(crate) running: bool,
 }
 

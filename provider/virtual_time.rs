@@ -457,7 +457,7 @@ extern "C" fn end_for_library() {
 /// A loop that polls the provider and yields after each poll gets 0: the emulator stops it inside of a
 /// poll when other processes have to run, and each yield would cost two switches of processes. A loop
 /// that yields without a call gets 1, because it may wait for memory that another process has to write.
-/// So does every loop before the start of the job, when the emulator does not stop anybody yet.
+/// So does every loop before the start of the job, when the emulator does not stop any process yet.
 extern "C" fn must_yield_for_library() -> c_int {
     let begun = virtual_time::clock().is_some_and(VirtualClock::has_begun);
     let polls = YIELDS.fetch_add(1, Ordering::Relaxed) < YIELDS_PER_CALL;

@@ -27,7 +27,7 @@ struct Slot {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct InsertedAddress {
     pub(super) index: u64,
-    /// The address was there under another name: what [`Addresses::index_of`] said of it is void.
+    /// Another slot has the same address, so an earlier result of [`Addresses::index_of`] for it may be wrong.
     pub(super) ambiguous: bool,
 }
 
@@ -164,8 +164,8 @@ impl Addresses {
         self.free.is_empty()
     }
 
-    /// The index under which a name was inserted last; `FI_ADDR_NOTAVAIL` when it was not. An address without
-    /// an instance is everybody's who is there.
+    /// Returns the index under which a name was inserted last; `FI_ADDR_NOTAVAIL` if it was not inserted. A name without
+    /// an instance matches every instance at its address.
     pub(crate) fn index_of(&self, name: &Name) -> u64 {
         let slot = |at: usize| self.slots.get(at).copied().flatten();
         let latest = self.latest.get(&name.addr).copied();

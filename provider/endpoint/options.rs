@@ -200,7 +200,8 @@ impl Endpoint {
         }
     }
 
-    /// Sets the default operation flags of the side that is among them.
+    /// Sets the default operation flags of the transmitting or the receiving side, which FI_TRANSMIT or FI_RECV in
+    /// `value` selects.
     fn set_op_flags(&self, value: u64) -> Result<()> {
         let (slot, known) = match value & (flags::TRANSMIT | flags::RECV) {
             flags::TRANSMIT => (&self.settings.tx_flags, limits::TX_OP_FLAGS),

@@ -535,7 +535,7 @@ impl Hints {
         fits
     }
 
-    /// Returns whether this interface is the one that was named.
+    /// Returns whether the hints name this interface, or none.
     fn place(&self, endpoint: &Candidate) -> bool {
         let named = |what: &str, asked: Option<&str>, have: &str| {
             let fits = asked.is_none_or(|asked| asked == have);

@@ -56,7 +56,7 @@ impl SockAddr {
         match family {
             libc::AF_INET => {
                 // SAFETY: the variant is 16 plain integers' bytes of the union, all initialised
-                // (`unspecified`); any are values of it, whoever wrote them.
+                // (`unspecified`); any bytes are a value of it, whatever wrote them.
                 let a = unsafe { self.v4 };
                 let ip = Ipv4Addr::from(u32::from_be(a.sin_addr.s_addr));
                 Some(SocketAddr::V4(SocketAddrV4::new(ip, u16::from_be(a.sin_port))))

@@ -27,7 +27,7 @@ use squall_base::Rate;
 /// Reads the text of `file`.
 ///
 /// # Errors
-/// Returns the first line that is wrong, or what is wrong with the whole.
+/// Returns an error for the first line that is wrong, or for the topology as a whole.
 pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
     let mut topology = Topology::default();
     let mut names: HashMap<&str, u32> = HashMap::new();

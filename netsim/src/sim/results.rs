@@ -200,7 +200,7 @@ pub struct Series {
     pub queues: Vec<PortSeries>,
     /// Times at which windows were sampled.
     pub window_times: Vec<Picos>,
-    /// All flows that ran.
+    /// Windows over time, one series for each flow that ran.
     pub windows: Vec<WindowSeries>,
 }
 

@@ -16,8 +16,8 @@
 //! | reduce-scatter | the same, then each reduces what is its own | n - 1 |
 //! | scatter, gather | the root speaks with each | n - 1 |
 //!
-//! What is reduced is combined in the same way at every member that has the result, so that all have it to the last
-//! bit: everybody puts the lower rank's first, or one member does it for all.
+//! Reductions combine vectors in the same order at every member that has the result, so that all results are equal to
+//! the last bit: the lower rank's vector comes first, or one member reduces for all.
 //!
 //! # Which all-reduce
 //!
@@ -550,7 +550,7 @@ mod tests {
         assert!(rings > 100, "both are chosen: {rings}");
     }
 
-    /// Everybody combines alike: a sum of numbers that are rounded is the same at all members.
+    /// All members combine in the same order, so a sum of rounded numbers is the same at all of them.
     #[test]
     fn doubling_combines_in_one_order() {
         for members in 1..=17 {

@@ -40,7 +40,7 @@ unsafe impl Send for DmaBuf {}
 // SAFETY: as for `Send`: copies of several threads may mix, as they may with what the device does.
 unsafe impl Sync for DmaBuf {}
 
-/// Tells the exporter that the CPU begins or ends to look.
+/// Notifies the exporter of the buffer that the CPU begins or ends to access it.
 fn sync(fd: libc::c_int, mut flags: u64) -> std::io::Result<()> {
     // SAFETY: the request reads one u64, a local variable; whatever the descriptor is, the kernel says if it is no
     // DMA-buf.

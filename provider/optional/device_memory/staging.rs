@@ -216,7 +216,7 @@ impl Staging {
         }
     }
 
-    /// Begins to copy what has arrived to where it belongs.
+    /// Starts the copy of received data from the bounce buffer to its destination on the device.
     fn deliver_to(&mut self, to: &Destination, (offset, len): (u64, u64), done: Completion) {
         let (mut copies, mut failed) = (Vec::new(), None);
         let begun = copy_buf(

@@ -17,8 +17,8 @@ use super::{screen, text};
 
 /// Show what endpoints are doing while they run.
 ///
-/// Every endpoint of this user on this machine, live; of one that was killed, what it counted last. Endpoints show
-/// themselves unless FI_SQUALL_MONITOR is 0ns.
+/// Shows the live counters of every endpoint of this user on this machine, and the last counters of killed processes.
+/// Endpoints with FI_SQUALL_MONITOR=0ns are not shown.
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
     /// A process, by its number, or a job, by the name its launcher gave it; default: all, without those that died more
