@@ -89,7 +89,7 @@ pub fn ask(socket: &Path, command: &Command) -> io::Result<String> {
         rest = &rest[frame.bytes.len()..];
     }
     if bytes.is_empty() || !rest.is_empty() {
-        return Err(invalid("it hung up in the middle of its answer".into()));
+        return Err(invalid("it closed the connection before the end of its answer".into()));
     }
     let answer = String::from_utf8_lossy(&answer).into_owned();
     if refused { Err(io::Error::new(ErrorKind::InvalidInput, answer)) } else { Ok(answer) }

@@ -821,7 +821,7 @@ pub(super) fn listen(path: &std::path::Path) -> io::Result<UnixListener> {
             if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
                 return Err(io::Error::new(
                     error.kind(),
-                    "it is there and no socket; expected none",
+                    "a file that is no socket is there; remove it, or name another path",
                 ));
             }
             match UnixStream::connect(path) {

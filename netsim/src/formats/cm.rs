@@ -155,7 +155,7 @@ pub fn read_in(unit: StartUnit, file: &str, text: &str) -> Result<Workload, Form
             _ if first.contains("->") => {
                 if workload.hosts == 0 {
                     return at.error(format!(
-                        "'{first}' before 'Nodes NUMBER', which must say how many hosts there are"
+                        "'{first}' is used before the line 'Nodes NUMBER'; move that line up"
                     ));
                 }
                 let flow = read_flow(at, &words, unit, &mut named, workload.flows.len())?;
@@ -242,13 +242,13 @@ fn read_trigger(at: Place<'_>, words: &[&str]) -> Result<Trigger, FormatError> {
         [_, "id", id, ref kind @ ..] => {
             let id = at.number(id, "the trigger's id")?;
             if id == 0 {
-                return at.error("trigger 0; 1 or more is possible");
+                return at.error("trigger 0 is too small; at least 1 is possible");
             }
             let kind = match *kind {
                 ["oneshot"] => TriggerKind::OneShot,
                 ["multishot"] => TriggerKind::MultiShot,
                 ["barrier", "count", count] => match at.number(count, "the barrier's count")? {
-                    0 => return at.error("a barrier of 0; 1 or more is possible"),
+                    0 => return at.error("a barrier of 0 is too small; at least 1 is possible"),
                     count => TriggerKind::Barrier(count),
                 },
                 _ => return at.error(expected),
@@ -290,7 +290,7 @@ fn read_flow(
             return at.error(format!("'{}' without a value", pair[0]));
         };
         if keys.contains(&key) {
-            return at.error(format!("'{key}' again; expected once"));
+            return at.error(format!("'{key}' appears twice; keep one"));
         }
         keys.push(key);
         let mut trigger = || -> Result<u32, FormatError> {
@@ -327,10 +327,10 @@ fn read_flow(
         started |= matches!(key, "start" | "trigger");
     }
     if flow.id == 0 {
-        return at.error("id 0; 1 or more is possible");
+        return at.error("id 0 is too small; at least 1 is possible");
     }
     if flow.src == flow.dst {
-        return at.error(format!("host {} with itself; expected two hosts", flow.src));
+        return at.error(format!("flow from host {} to itself; name two hosts", flow.src));
     }
     if flow.bytes == 0 {
         return at.error("no size; expected 'size BYTES' above zero");

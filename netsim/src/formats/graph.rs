@@ -51,7 +51,7 @@ pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
                 }
                 // There are fewer switches than lines.
                 if names.insert(name, topology.switches.len() as u32).is_some() {
-                    return at.error(format!("switch '{name}' is there twice"));
+                    return at.error(format!("two switches are named '{name}'; names must differ"));
                 }
                 topology.switches.push(read_switch(at, name, options)?);
             }

@@ -85,7 +85,9 @@ impl DefinedNames {
     fn once(&mut self, at: Place<'_>, what: impl Into<String>) -> Result<(), FormatError> {
         let what = what.into();
         match self.0.get(&what) {
-            Some(first) => at.error(format!("'{what}' again, after line {first}; expected once")),
+            Some(first) => {
+                at.error(format!("'{what}' appears twice, first in line {first}; keep one"))
+            }
             None => {
                 self.0.insert(what, at.line);
                 Ok(())

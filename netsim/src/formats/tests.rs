@@ -97,15 +97,18 @@ fn mistakes_in_a_topology_are_named() {
     let cases = [
         ("Nodes x\n", "t.topo:1: 'x' where a whole number was expected: Nodes"),
         ("Nodes -8\n", "t.topo:1: '-8' where a whole number was expected: Nodes"),
-        ("Nodes 8\nNODES 8\n", "t.topo:2: 'nodes' again, after line 1; expected once"),
-        ("Tiers 2\nTier 1\nTier 1\n", "t.topo:3: 'Tier 1' again, after line 2; expected once"),
+        ("Nodes 8\nNODES 8\n", "t.topo:2: 'nodes' appears twice, first in line 1; keep one"),
+        (
+            "Tiers 2\nTier 1\nTier 1\n",
+            "t.topo:3: 'Tier 1' appears twice, first in line 2; keep one",
+        ),
         (
             "Tiers 2\nTier 1\nBundle 1\nBundle 2\n",
-            "t.topo:4: 'bundle of tier 1' again, after line 3; expected once",
+            "t.topo:4: 'bundle of tier 1' appears twice, first in line 3; keep one",
         ),
         (
             "Tiers 2\nTier 1\nOversubscribed 0\n",
-            "t.topo:3: Oversubscribed 0; 1 or more is possible",
+            "t.topo:3: Oversubscribed 0 is too small; at least 1 is possible",
         ),
         (
             "Tiers 2\nTier 1\nSwitch_Latency_ns 18446744073709551615\n",
@@ -113,9 +116,9 @@ fn mistakes_in_a_topology_are_named() {
         ),
         ("Nodes\n", "t.topo:1: 'Nodes' without a value; expected 'Nodes NUMBER'"),
         ("Nodes 8 9\n", "t.topo:1: '9' after 'Nodes 8', where the line should end"),
-        ("Nodes 8\nTiers 4\n", "t.topo:2: Tiers 4; 2 or 3 are possible"),
+        ("Nodes 8\nTiers 4\n", "t.topo:2: Tiers 4 is out of range 2 to 3"),
         ("Tier 0\n", "t.topo:1: 'Tier' before 'Tiers', which must say how many there are"),
-        ("Tiers 2\nTier 2\n", "t.topo:2: Tier 2; the tiers are 0 to 1"),
+        ("Tiers 2\nTier 2\n", "t.topo:2: Tier 2 is out of range 0 to 1"),
         (
             "\nRadix_Down 4\n",
             "t.topo:2: 'Radix_Down' where 'Nodes', 'Tiers', 'Podsize' or 'Tier' was expected",
@@ -210,18 +213,21 @@ fn mistakes_in_a_connection_matrix_are_named() {
             "Nodes 2\nConnections 0\n",
             "w.cm: no connection; expected lines 'SRC->DST start TIME size BYTES'",
         ),
-        ("Nodes 2\nNodes 2\n", "w.cm:2: 'nodes' again, after line 1; expected once"),
+        ("Nodes 2\nNodes 2\n", "w.cm:2: 'nodes' appears twice, first in line 1; keep one"),
         (
             "0->1 start 0 size 1\nNodes 2\n",
-            "w.cm:1: '0->1' before 'Nodes NUMBER', which must say how many hosts there are",
+            "w.cm:1: '0->1' is used before the line 'Nodes NUMBER'; move that line up",
         ),
-        ("Nodes 2\n1->1 start 0 size 1\n", "w.cm:2: host 1 with itself; expected two hosts"),
-        ("Nodes 2\n0->1 id 0 start 0 size 1\n", "w.cm:2: id 0; 1 or more is possible"),
+        ("Nodes 2\n1->1 start 0 size 1\n", "w.cm:2: flow from host 1 to itself; name two hosts"),
+        (
+            "Nodes 2\n0->1 id 0 start 0 size 1\n",
+            "w.cm:2: id 0 is too small; at least 1 is possible",
+        ),
         (
             "Nodes 2\n0->1 id 2 start 0 size 1\n0->1 start 0 size 1\n",
             "w.cm:3: id 2 is that of line 2; expected another",
         ),
-        ("Nodes 2\n0->1 start 0 size 1 size 2\n", "w.cm:2: 'size' again; expected once"),
+        ("Nodes 2\n0->1 start 0 size 1 size 2\n", "w.cm:2: 'size' appears twice; keep one"),
         (
             "Nodes 2\n0->1 id 4294967296 start 0 size 1\n",
             "w.cm:2: id 4294967296 is too large; at most 4294967295 is possible",
@@ -230,7 +236,10 @@ fn mistakes_in_a_connection_matrix_are_named() {
             "Nodes 2\n0->1 start 0 size 18446744073709551616\n",
             "w.cm:2: size 18446744073709551616 is too large; at most 18446744073709551615 is possible",
         ),
-        ("Nodes 2\ntrigger id 0 oneshot\n", "w.cm:2: trigger 0; 1 or more is possible"),
+        (
+            "Nodes 2\ntrigger id 0 oneshot\n",
+            "w.cm:2: trigger 0 is too small; at least 1 is possible",
+        ),
         (
             "Nodes 2\n0->1 start 0 size 1\n0->1 trigger 1 size 1 send_done_trigger 1\ntrigger id 1 oneshot\n",
             "w.cm:3: 1 flows can never start (the first is flow 2): nothing activates their trigger often enough",
@@ -260,7 +269,7 @@ fn mistakes_in_a_connection_matrix_are_named() {
         ),
         (
             "Nodes 2\ntrigger id 1 barrier count 0\n",
-            "w.cm:2: a barrier of 0; 1 or more is possible",
+            "w.cm:2: a barrier of 0 is too small; at least 1 is possible",
         ),
         (
             "Nodes 2\ntrigger id 1 oneshot\ntrigger id 1 oneshot\n",
@@ -308,7 +317,7 @@ fn mistakes_in_a_graph_are_named() {
     let cases = [
         ("Hosts 2\n", "g:1: 'Hosts' where 'Graph' was expected"),
         ("Graph\nHosts two\n", "g:2: 'two' where a whole number was expected: Hosts"),
-        ("Graph\nHosts 2\nHosts 3\n", "g:3: 'Hosts' again, after line 2; expected once"),
+        ("Graph\nHosts 2\nHosts 3\n", "g:3: 'Hosts' appears twice, first in line 2; keep one"),
         (
             "Graph\nLink h0 a gbps 1\n",
             "g:2: 'h0' is used before the line 'Hosts NUMBER'; move that line up",
@@ -323,7 +332,7 @@ fn mistakes_in_a_graph_are_named() {
         ),
         (
             "Graph\nHosts 2\nSwitch a\nLink h0 a gbps 1\nLink a h0 gbps 1\n",
-            "g:5: 'Link h0 ..' again, after line 4; expected once",
+            "g:5: 'Link h0 ..' appears twice, first in line 4; keep one",
         ),
         (
             "Graph\nHosts 2\nSwitch a\nLink h0 a gbps 18446744073709551615\n",
@@ -331,7 +340,7 @@ fn mistakes_in_a_graph_are_named() {
         ),
         ("Graph\nSwitch a tier 256\n", "g:2: tier 256 is too large; at most 255 is possible"),
         ("Graph\nSwitch h7\n", "g:2: 'h7' is what a host is called"),
-        ("Graph\nSwitch a\nSwitch a\n", "g:3: switch 'a' is there twice"),
+        ("Graph\nSwitch a\nSwitch a\n", "g:3: two switches are named 'a'; names must differ"),
         (
             "Graph\nSwitch a tier\n",
             "g:2: 'tier' where 'latency_ns NUMBER' or 'tier NUMBER' was expected",

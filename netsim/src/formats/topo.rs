@@ -80,7 +80,7 @@ pub fn read(file: &str, text: &str) -> Result<FatTree, FormatError> {
                 "nodes" => tree.hosts = small()?,
                 "podsize" => tree.pod_hosts = small()?,
                 "tiers" if !matches!(number, 2 | 3) => {
-                    return at.error(format!("Tiers {number}; 2 or 3 are possible"));
+                    return at.error(format!("Tiers {number} is out of range 2 to 3"));
                 }
                 "tiers" => tiers = Some(number as usize),
                 _ => {
@@ -90,7 +90,7 @@ pub fn read(file: &str, text: &str) -> Result<FatTree, FormatError> {
                     };
                     if number >= tiers as u64 {
                         return at
-                            .error(format!("Tier {number}; the tiers are 0 to {}", tiers - 1));
+                            .error(format!("Tier {number} is out of range 0 to {}", tiers - 1));
                     }
                     tree.tiers.resize(tiers, EMPTY);
                     current = Some(number as usize);
@@ -108,7 +108,7 @@ pub fn read(file: &str, text: &str) -> Result<FatTree, FormatError> {
             "radix_down" => tier.radix_down = small()?,
             "radix_up" => tier.radix_up = small()?,
             "oversubscribed" if number == 0 => {
-                return at.error("Oversubscribed 0; 1 or more is possible");
+                return at.error("Oversubscribed 0 is too small; at least 1 is possible");
             }
             "oversubscribed" => tier.oversubscribed = small()?,
             "bundle" => tier.bundle = small()?,

@@ -341,7 +341,7 @@ fn ranks(logs: &[Log]) -> Result<HashMap<SocketAddr, u32>, String> {
             }
             (Some(unnamed), _) => {
                 return Err(format!(
-                    "{} says no rank, expected one as in {}: traces of one job",
+                    "{} names no rank, but {} does; give the traces of one job",
                     unnamed.file, log.file
                 ));
             }
@@ -350,7 +350,7 @@ fn ranks(logs: &[Log]) -> Result<HashMap<SocketAddr, u32>, String> {
         let other = processes.entry(rank).or_insert(log);
         if (&other.header.host, other.header.pid) != (&header.host, header.pid) {
             return Err(format!(
-                "{} and {} are both of rank {rank}, expected the traces of one job",
+                "{} and {} are both of rank {rank}; give the traces of one job",
                 other.file, log.file
             ));
         }

@@ -244,13 +244,13 @@ pub fn divide(config: &SimConfig, workload: &Workload) -> Result<Partition, &'st
         Transport::Roce(_) => false,
     };
     if Partition::ahead(topology).is_none() {
-        return Err("no switch is connected with another by a link that takes time");
+        return Err("no two switches are connected by a link with latency");
     }
     if config.observe.queues.is_some() || config.observe.windows.is_some() {
         return Err("samples are taken of the whole network at once");
     }
     if workload.jobs() > 1 {
-        return Err("what all jobs have got is looked at when the first of them is done");
+        return Err("the progress of all jobs is compared when the first of them ends");
     }
     if looks_ahead {
         return Err("receivers read lists of senders that are not in packets here");

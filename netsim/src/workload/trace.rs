@@ -125,7 +125,7 @@ impl Row {
             return Err("expected start_us or after, not both".to_owned());
         }
         if record.len() > places.iter().flatten().count() {
-            return Err(format!("{} fields, expected one a column", record.len()));
+            return Err(format!("{} fields, expected one per column", record.len()));
         }
         Ok(row)
     }

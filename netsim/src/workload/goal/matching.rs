@@ -186,7 +186,7 @@ impl<'a> Run<'a> {
         }
         match self.unexpected.values().flatten().min() {
             Some(&send) => {
-                Err((line(send), "no receive that fits is left for this message".to_owned()))
+                Err((line(send), "no matching receive is left for this message".to_owned()))
             }
             None => Ok(()),
         }

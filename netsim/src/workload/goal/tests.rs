@@ -168,7 +168,10 @@ fn mistakes_are_named_by_line() {
         ("\u{1}goal".to_owned(), "expected `num_ranks N`: a schedule in GOAL"),
         ("num_ranks x".to_owned(), "x.goal:1: `x`, expected a number of ranks"),
         ("num_ranks 2\nrank 2 {}".to_owned(), "x.goal:2: rank 2 of a schedule, expected 0 to 1"),
-        ("num_ranks 2\nrank 0 {}\nrank 0 {}".to_owned(), "x.goal:3: rank 0 again, after line 2"),
+        (
+            "num_ranks 2\nrank 0 {}\nrank 0 {}".to_owned(),
+            "x.goal:3: rank 0 appears twice, first in line 2",
+        ),
         (
             "num_ranks 2\nrank 0 {\n".to_owned(),
             "x.goal:3: the end of the file, expected an operation",
@@ -182,7 +185,7 @@ fn mistakes_are_named_by_line() {
         (two("calc fast"), "x.goal:3: `fast`, expected nanoseconds"),
         (two("l1: wait 5"), "x.goal:3: `wait`, expected `send`, `recv` or `calc`"),
         (two("l1 needs l2"), "x.goal:3: `needs`, expected `:`, `requires` or `irequires`"),
-        (two("l1: calc 1\nl1: calc 1"), "x.goal:4: label l1 again, after line 3"),
+        (two("l1: calc 1\nl1: calc 1"), "x.goal:4: label l1 appears twice, first in line 3"),
         (two("l1: calc 1\nl1 requires l2"), "x.goal:4: `l2`, expected a label of rank 0"),
         (
             two("l1: calc 1\nl1 requires l1"),
@@ -193,7 +196,7 @@ fn mistakes_are_named_by_line() {
             "x.goal:4: operations that wait for each other: those of lines 4, 5",
         ),
         (two("recv 8b from 1 tag 3"), "x.goal:3: no message that fits is left for this receive"),
-        (two("send 8b to 1 tag 3"), "x.goal:3: no receive that fits is left for this message"),
+        (two("send 8b to 1 tag 3"), "x.goal:3: no matching receive is left for this message"),
         (
             format!(
                 "{}rank 1 {{ r: recv 8b from 0\ns: send 8b to 0\ns requires r }}",

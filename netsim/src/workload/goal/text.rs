@@ -46,7 +46,7 @@ pub(super) fn parse(text: &str) -> Result<ParsedSchedule, Fault> {
         if let Some(first) = first_lines.insert(rank, word.line) {
             return Err((
                 word.line,
-                format!("rank {rank} again, after line {first}; expected once"),
+                format!("rank {rank} appears twice, first in line {first}; keep one"),
             ));
         }
         parser.words.sign("{")?;
@@ -185,7 +185,8 @@ impl<'a> Parser<'a> {
                             if let Some(first) = labels.insert(label, place) {
                                 let first = self.operations[first as usize].line;
                                 let what = format!(
-                                    "label {label} again, after line {first}; expected once a rank"
+                                    "label {label} appears twice, first in line {first}; labels of a \
+                                     rank must differ"
                                 );
                                 return Err((word.line, what));
                             }
