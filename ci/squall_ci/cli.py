@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 
 from squall_ci import paths, process
-from squall_ci.registry import Command, find, Group, GROUPS
+from squall_ci.registry import BENCHMARKS, Command, find, Group, GROUPS
 from squall_ci.tally import table
 
 
@@ -70,6 +70,9 @@ def call(*words: str) -> int:
         prepare(command.parts)
     if not getattr(args, "list", False):
         command.check_needs(args)
+        # Another build than that of users would give figures and packages of no use.
+        if group is BENCHMARKS or command.name == "package":
+            paths.need_release()
     status = group.load(command).main(args)
     assert isinstance(status, int)
     return status

@@ -10,7 +10,7 @@ import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 
-from squall_ci.paths import CARGO_TARGET, die, FABTESTS, need, ROOT, TARGET
+from squall_ci.paths import BUILT, CARGO_TARGET, die, FABTESTS, need, PROFILE, RELEASE, ROOT, TARGET
 from squall_ci.process import run, Word
 
 
@@ -20,6 +20,19 @@ def cargo(*words: str) -> None:
     code = subprocess.run(["cargo", *words], cwd=ROOT).returncode
     if code:
         die(f"cargo {words[0]} failed", 1)
+
+
+# What cargo is asked for in the profile `ci`: everything at once, since features of dependencies follow from what is built
+# together, and another selection would compile most crates again. Integration tests are the programs that link once each.
+WORKSPACE = ("--locked", "--profile", "ci", "--workspace", "--lib", "--bins", "--tests")
+
+
+def build(package: str, *words: str) -> None:
+    """Builds a package in the profile of this run."""
+    if PROFILE == RELEASE:
+        cargo("build", "--quiet", "--release", "--locked", "-p", package, *words)
+    else:
+        cargo("build", "--quiet", *WORKSPACE)
 
 
 def commit() -> str:
@@ -40,9 +53,9 @@ def processor() -> str:
 def squall() -> pathlib.Path:
     """Builds the `squall` command line. Its results name the commit, by a variable: linking it anew for each commit takes
     long."""
-    cargo("build", "--quiet", "--release", "--locked", "-p", "squall-tools", "--bin", "squall")
+    build("squall-tools", "--bin", "squall")
     os.environ["SQUALL_BUILT_FROM"] = commit()
-    return CARGO_TARGET / "release" / "squall"
+    return BUILT / "squall"
 
 
 @contextlib.contextmanager

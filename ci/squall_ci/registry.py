@@ -11,7 +11,7 @@ from squall_ci.mpis import MPIS
 from squall_ci.paths import need, need_provider
 
 # Programs that a command may need, and the part of `ci/run setup` that installs them.
-PROGRAMS = {"valgrind": "build", "tshark": "build", "nft": "network", "ethtool": "network"}
+PROGRAMS = {"valgrind": "checks", "tshark": "checks", "nft": "network", "ethtool": "network"}
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ EVERYDAY = Group(
         Command(
             "build", "1 min", "the provider and the time library into `target/provider`, and checks of them", passes_on=True
         ),
-        Command("test", "27 min, `--fast` less", "everything quick; `--fast`: without jobs"),
+        Command("test", "15 min, then 7", "what finds faults quickly; `--fast`: without jobs and C ABI tests"),
+        Command("nightly", "4 h", "everything else, once for each commit"),
         Command("python", "10 s", "lints, types and unit tests of the Python code"),
         Command("package", "8 min", "packages into `dist`: wheel, deb, rpm, archives, recipes, SBOM"),
         Command("new-cc", "1 s", "begin a congestion control of your own: files, rows and tests"),
@@ -161,8 +162,15 @@ CHECKS = Group(
     "checks",
     (
         Command("deps", "1 s", "the crates' dependencies, by cargo's metadata"),
+        Command("tests", "5 min", "unit, property and C ABI tests, side by side"),
         Command("reasons", "1 s", "every `unsafe` of `provider/` and `net/` has a particular reason"),
-        Command("commands", "3 min", "every command line of README and docs/ as it stands", "provider", "documents"),
+        Command(
+            "commands",
+            "3 min, `--options` 5 s",
+            "every command line of README and docs/ as it stands",
+            "provider",
+            "documents",
+        ),
         Command("guide", "5 min", "docs/your-algorithm.md to the letter, in a copy of the sources", "", "documents"),
         Command("abi", "5 min, `all` 35", "the C ABI tests on bad networks and under checkers", "provider"),
         Command("miri", "5 min", "unsafe code that needs no kernel, under Miri (nightly compiler)"),

@@ -1,12 +1,13 @@
 """Runs steps one after the other. Each has a log file, whose end is shown if the step fails."""
 
+import json
 import os
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from squall_ci.paths import shown
+from squall_ci.paths import RUN, shown
 from squall_ci.process import run, Word
 from squall_ci.tally import Tally
 
@@ -38,8 +39,34 @@ def run_step(step: Step, log: pathlib.Path) -> tuple[str | None, str]:
     return None, ""
 
 
-def run_steps(steps: Sequence[Step], logs: pathlib.Path, only: Sequence[str] = (), fast: bool = False) -> int:
-    """Runs all steps, those of the fast lane, or those named in `only`. Returns the exit status."""
+class Kept:
+    """The steps that have passed, with their seconds, in a file from which a later run goes on."""
+
+    def __init__(self, file: pathlib.Path, forget: bool = False) -> None:
+        self._file = file
+        self.seconds: dict[str, float] = json.loads(file.read_text()) if file.exists() and not forget else {}
+
+    def add(self, step: str, seconds: float) -> None:
+        self.seconds[step] = round(seconds, 1)
+        # Through a new name: a run may be stopped at any time.
+        new = self._file.with_suffix(".new")
+        new.write_text(json.dumps(self.seconds, indent=1))
+        os.replace(new, self._file)
+
+
+def list_steps(steps: Sequence[Step]) -> None:
+    """Prints the names of the steps, and what each runs."""
+    for step in steps:
+        commands = "; ".join(" ".join(os.path.relpath(w) if w == RUN else str(w) for w in c) for c in step.commands)
+        print(
+            f"{step.name:10} {'fast' if step.fast else '    '}  {commands}{f'   (skipped: {step.missing})' if step.missing else ''}"
+        )
+
+
+def run_steps(
+    steps: Sequence[Step], logs: pathlib.Path, only: Sequence[str] = (), fast: bool = False, kept: Kept | None = None
+) -> int:
+    """Runs all steps, those of the fast lane, or those named in `only`, but those that `kept` has. Returns the exit status."""
     logs.mkdir(parents=True, exist_ok=True)
     tally = Tally(tail=60)
     names = [step.name for step in steps]
@@ -51,9 +78,16 @@ def run_steps(steps: Sequence[Step], logs: pathlib.Path, only: Sequence[str] = (
             if only:
                 tally.add(step.name, step.missing)
             continue
+        # What a step installs may be gone.
+        if kept and step.name in kept.seconds and step.name not in ("setup", "build"):
+            tally.add(step.name, None, kept.seconds[step.name], "in an earlier run")
+            continue
         begin = time.monotonic()
         problem, output = run_step(step, logs / f"{step.name}.log")
-        tally.add(step.name, problem, time.monotonic() - begin, output=output)
+        seconds = time.monotonic() - begin
+        tally.add(step.name, problem, seconds, output=output)
+        if kept and problem is None:
+            kept.add(step.name, seconds)
     for name in only:
         if name not in names:
             tally.add(name, f"there is no such step; there are: {', '.join(names)}")

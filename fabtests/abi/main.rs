@@ -1,4 +1,5 @@
-//! Runs the C ABI tests of this folder against the provider that cargo built, each as a test of its own.
+//! Runs the C ABI tests of this folder against the provider, each as a test of its own. The provider is the library that
+//! `SQUALL_ABI_PROVIDER` names, or one that cargo builds now, in the profile of this program.
 //!
 //! `runs.toml` lists them. Each program is compiled with `cc` when it is older than its sources. It finds the provider in a
 //! directory of its own, as a user's programs do. Checkers (valgrind, AddressSanitizer, ThreadSanitizer) run the same
@@ -11,7 +12,7 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::sync::RwLock;
+use std::sync::{LazyLock, RwLock};
 use std::time::SystemTime;
 use std::{env, fs};
 
@@ -60,11 +61,11 @@ const DEVICES: [(&str, &str); 5] = [
     ("ze", "libze_loader.so.1"),
 ];
 
-/// Seconds after which a program has hung, and is ended: less than the limit of a test in `.config/nextest.toml`.
-const LIMIT: &str = "1000";
+/// Seconds after which a program has hung, and is ended: less than the limit of all programs together
+/// (`ci/squall_ci/checks/tests.py`), so that a failure names one.
+const LIMIT: &str = "400";
 
-/// Programs that look at times run while no other program of this process does. Under `cargo nextest`, where every test
-/// is a process, `.config/nextest.toml` sees to that.
+/// Programs that look at times run while no other program of this process does.
 static ALONE: RwLock<()> = RwLock::new(());
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
@@ -184,10 +185,43 @@ fn own_file() -> String {
     "libsquall-fi.so".to_owned()
 }
 
+/// Returns the path of the provider's library, which cargo builds once if the environment names none: cargo builds a library
+/// of C for no integration test.
+fn built_provider() -> Result<PathBuf, Failed> {
+    static BUILT: LazyLock<Result<PathBuf, String>> = LazyLock::new(|| {
+        if let Some(named) = env::var_os("SQUALL_ABI_PROVIDER") {
+            return Ok(named.into());
+        }
+        // This program is target/DIRECTORY/deps/abi-HASH.
+        let program = env::current_exe().map_err(|error| error.to_string())?;
+        let directory =
+            program.ancestors().nth(2).ok_or("cargo builds tests in a directory of their own")?;
+        let name = directory.file_name().unwrap_or_default().to_string_lossy();
+        let profile = if name == "debug" { "dev" } else { &name };
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args([
+            "build",
+            "--quiet",
+            "--locked",
+            "--package",
+            "squall-fi",
+            "--profile",
+            profile,
+        ]);
+        finish(cargo.current_dir(env!("CARGO_MANIFEST_DIR"))).map_err(|failed| {
+            format!(
+                "cargo cannot build the provider: {}",
+                failed.message().unwrap_or("no reason given")
+            )
+        })?;
+        Ok(directory.join("libsquall_fi.so"))
+    });
+    Ok(BUILT.clone()?)
+}
+
 /// Makes the directory `name` that holds the provider alone, as libfabric wants it, in the file `file`.
 fn provider(name: &str, file: &str) -> Result<PathBuf, Failed> {
-    // Cargo puts the library that it builds for integration tests beside them.
-    let built = env::current_exe()?.with_file_name("libsquall_fi.so");
+    let built = built_provider()?;
     let directory = folder(name);
     refresh(&directory.join(file), std::slice::from_ref(&built), |to| {
         fs::copy(&built, to).map_err(|error| format!("{}: {error}", built.display()))?;
@@ -211,14 +245,18 @@ fn devices() -> Result<PathBuf, Failed> {
     Ok(directory)
 }
 
-/// Returns a file with a job key that only its owner may read.
+/// Returns a file with a job key that only its owner may read. Tests run at the same time: it is written once.
 fn job_key() -> Result<PathBuf, Failed> {
-    fs::create_dir_all(folder("keys"))?;
-    let path = folder("keys").join(format!("{}.key", std::process::id()));
-    let mut options = fs::OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&path)?;
-    file.write_all(b"a key that is no secret\n")?;
-    Ok(path)
+    static WRITTEN: LazyLock<Result<PathBuf, String>> = LazyLock::new(|| {
+        let path = folder("keys").join(format!("{}.key", std::process::id()));
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let written = fs::create_dir_all(folder("keys"))
+            .and_then(|()| options.open(&path))
+            .and_then(|mut file| file.write_all(b"a key that is no secret\n"));
+        written.map(|()| path).map_err(|error| format!("the job key cannot be written: {error}"))
+    });
+    Ok(WRITTEN.clone()?)
 }
 
 /// Runs a program, and looks at the statistics of its endpoints if a counter must have moved.

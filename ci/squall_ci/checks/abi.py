@@ -143,7 +143,7 @@ def lossy(tally: Tally) -> None:
 
 
 def valgrind(tally: Tally) -> None:
-    need(shutil.which("valgrind"), "valgrind is missing: run ci/run setup build first")
+    need(shutil.which("valgrind"), "valgrind is missing: run ci/run setup checks first")
     compile_all()
     memcheck = ["valgrind", "--quiet", "--error-exitcode=9", "--num-callers=30"]
     leaks = ["--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"]

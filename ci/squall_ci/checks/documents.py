@@ -4,25 +4,34 @@ commands  README.md and the pages of docs/ but one, each block in a copy of its 
 guide     docs/your-algorithm.md from beginning to end in one copy: its commands, its change, its files. At the end a figure
           must be there. The second time is quicker, for target/guide/target keeps what was built.
 
+With --options nothing is run: the words of each command are compared with what the programs accept, and each
+FI_SQUALL_* with the parameters that there are.
+
 A command is run unless `ELSEWHERE` has the reason why it cannot run here (several hosts, other distributions, a missing
 service). A reason for a command that no document has is a failure, too. What a reader has is prepared: `squall` and the
 provider, an MPI, a program `./app`, htsim's files.
 """
 
 import argparse
+import contextlib
+import functools
+import io
 import os
 import pathlib
 import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from squall_ci import cli
 from squall_ci.environment import clean_environment
 from squall_ci.mpis import MPIS
-from squall_ci.paths import CARGO_TARGET, MPI_TESTS, need, PROVIDER_DIR, ROOT, TARGET
+from squall_ci.paths import BUILT, MPI_TESTS, need, PROVIDER_DIR, ROOT, TARGET
 from squall_ci.process import run
 from squall_ci.programs import squall
+from squall_ci.registry import find
 from squall_ci.tally import Tally
 
 # The page that is run as a whole.
@@ -222,7 +231,7 @@ def rule_of(command: str) -> Rule:
 
 def environment() -> dict[str, str]:
     """Returns the environment of a reader who followed README: the provider is chosen, and MPICH is the MPI at hand."""
-    path = os.pathsep.join([str(CARGO_TARGET / "release"), str(MPIS["mpich"].venv / "bin"), os.environ["PATH"]])
+    path = os.pathsep.join([str(BUILT), str(MPIS["mpich"].venv / "bin"), os.environ["PATH"]])
     return {
         **clean_environment(),
         **MPIS["mpich"].launching(),
@@ -265,7 +274,7 @@ def prepare(tree: pathlib.Path, template: pathlib.Path) -> None:
         (tree / name).write_text(text)
     (tree / "app").chmod(0o755)
     (tree / "target").mkdir()
-    for name, built in (("provider", PROVIDER_DIR), ("release", CARGO_TARGET / "release")):
+    for name, built in (("provider", PROVIDER_DIR), ("release", BUILT)):
         (tree / "target" / name).symlink_to(built)
 
 
@@ -343,7 +352,83 @@ def run_documents(only: str, tally: Tally) -> None:
                 run_block(name, block, tree, tally)
 
 
+def calls(command: str) -> list[list[str]]:
+    """Returns the words of each program that a command line calls, without redirections and variables."""
+    words = shlex.shlex(command, posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    found: list[list[str]] = [[]]
+    for word in words:
+        if set(word) <= set("();<>|&"):
+            found.append([])
+        elif found[-1] or not re.match(r"\w+=", word):
+            found[-1].append(word)
+    return [call for call in found if call]
+
+
+def misuse_of_squall(words: list[str], help_of: Callable[[tuple[str, ...]], str | None]) -> str | None:
+    """Returns the first subcommand or option that squall's help does not have, or None."""
+    path: tuple[str, ...] = ()
+    text = help_of(path) or ""
+    for word in words[1:]:
+        if word == "--":
+            break
+        if word.startswith("-"):
+            option = re.match(r"--[\w-]+|-\w|", word)
+            if option and option[0] and not re.search(rf"(?<![\w-]){re.escape(option[0])}(?![\w-])", text):
+                return f"squall {' '.join(path)} has no option {option[0]}"
+        elif re.search(rf"^  {re.escape(word)}(?: |$)", text.partition("\nCommands:")[2].partition("\nOptions:")[0], re.M):
+            path = (*path, word)
+            text = help_of(path) or ""
+        elif not path:
+            return f"squall has no command {word}"
+    return None
+
+
+def misuse_of_tool(words: list[str]) -> str | None:
+    """Returns what `ci/run` does not accept of its words, or None."""
+    name = pathlib.PurePath(words[0]).name
+    words = words[1:] if name == "run" else [name, *words[1:]]
+    group, command, rest = find(words)
+    if command is None:
+        return (
+            None if words in (["list"], ["help"]) or (group.word and not rest) else f"there is no command {' '.join(words)}"
+        )
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            _, unknown = cli.parser_of(group, command).parse_known_args(rest)
+    except SystemExit as left:
+        return said.getvalue() if left.code else None
+    return f"unknown: {' '.join(unknown)}" if unknown and not command.passes_on else None
+
+
+def check_options(tally: Tally) -> None:
+    """Compares the commands of the documents with what the programs accept, without running them."""
+    program = squall()
+    known = set(re.findall(r"FI_SQUALL_\w+", (ROOT / "docs" / "parameters.md").read_text(encoding="utf-8")))
+
+    @functools.cache
+    def help_of(path: tuple[str, ...]) -> str | None:
+        result = run([program, *path, "--help"], clean_environment(), PATIENCE)
+        return result.output if result.ok else None
+
+    for name, of in {**documents(), GUIDE: blocks((ROOT / GUIDE).read_text(encoding="utf-8"))}.items():
+        commands = [command for block in of if block.kind in SHELLS for command in block.commands()]
+        problems = []
+        for command in commands:
+            for words in calls(command):
+                if pathlib.PurePath(words[0]).name == "squall":
+                    problems.append(misuse_of_squall(words, help_of))
+                elif words[0].startswith("ci/"):
+                    problems.append(misuse_of_tool(words))
+            problems += [f"there is no parameter {it}" for it in re.findall(r"FI_SQUALL_\w+", command) if it not in known]
+        found = [problem for problem in problems if problem]
+        if commands:
+            tally.add(name, "; ".join(found) or None, note=f"{len(commands)} commands")
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--options", action="store_true", help="run nothing, and look up what the commands name")
     parser.add_argument("--list", action="store_true", help="print which commands are run, and why others are not")
     parser.add_argument("--only", default="", metavar="WORDS", help="only the blocks that contain these words")
 
@@ -357,5 +442,8 @@ def main(args: argparse.Namespace) -> int:
             print(f"{'run ' if why is None else 'not '}  {command}{'' if why is None else f'   ({why})'}")
         return 0
     tally = Tally()
-    (run_guide if args.command == "guide" else run_documents)(args.only, tally)
+    if args.options:
+        check_options(tally)
+    else:
+        (run_guide if args.command == "guide" else run_documents)(args.only, tally)
     return tally.finish()

@@ -13,8 +13,8 @@ import re
 import shutil
 import subprocess
 
-from squall_ci.paths import BUILT_PROVIDER, BUILT_TCP_PROVIDER, CARGO_TARGET, say, shown
-from squall_ci.programs import cargo
+from squall_ci.paths import BUILT, BUILT_PROVIDER, BUILT_TCP_PROVIDER, say, shown
+from squall_ci.programs import build
 
 # The library that is preloaded into programs in virtual time. libfabric does not load it, for its name does not end in fi.so.
 TIME_LIBRARY = "libsquall_time.so"
@@ -85,15 +85,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    cargo("build", "--quiet", "--release", "--locked", "-p", "squall-fi", *args.rest)
-    built = CARGO_TARGET / "release" / "libsquall_fi.so"
+    build("squall-fi", *args.rest)
+    built = BUILT / "libsquall_fi.so"
     library = install(built, BUILT_PROVIDER)
     # The name of its file decides under which name the provider registers.
     install(built, BUILT_TCP_PROVIDER, "libsquall-as-tcp-fi.so")
     # It has no features: the caller's options are the provider's.
-    cargo("build", "--quiet", "--release", "--locked", "-p", "squall-time")
+    build("squall-time")
     time_library = BUILT_PROVIDER / TIME_LIBRARY
-    replace(CARGO_TARGET / "release" / TIME_LIBRARY, time_library)
+    replace(BUILT / TIME_LIBRARY, time_library)
     found = problems(library) + time_problems(time_library)
     for wrong in found:
         say(wrong)

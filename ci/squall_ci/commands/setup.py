@@ -153,9 +153,16 @@ COMPILERS = ("build-essential", "pkg-config", "git", "clang", "libclang-dev")
 PARTS = {
     "build": Part(
         "what ci/build and cargo test need",
-        (*COMPILERS, "libfabric-dev", "libfabric-bin", "python3", "python3-venv", "tshark", "valgrind"),
+        (*COMPILERS, "libfabric-dev", "libfabric-bin"),
         rust=True,
     ),
+    "test": Part(
+        "what ci/test needs: the build, ruff and mypy, and MPICH",
+        (*COMPILERS, "libfabric-dev", "libfabric-bin"),
+        {"lint": (RUFF, MYPY), **MPICH_VENV},
+        rust=True,
+    ),
+    "checks": Part("valgrind and tshark, for checks and benchmarks that use them", ("tshark", "valgrind")),
     "mpi": Part(
         "the MPI libraries, in an environment each, for each brings a libfabric of its own",
         ("openmpi-bin", "libopenmpi3", "libfabric-bin"),
@@ -184,9 +191,9 @@ PARTS = {
         rust=True,
         tools=("cargo-deb@3.8.0", "cargo-generate-rpm@0.21.1", "cargo-cyclonedx@0.5.9"),
     ),
-    "tools": Part("cargo-deny (minutes), with which ci/test checks licences", rust=True, tools=("cargo-deny",)),
+    "tools": Part("cargo-deny (minutes), which checks licences", rust=True, tools=("cargo-deny",)),
 }
-ALL = ("build", "mpi", "lint", "documents", "network")
+ALL = ("build", "mpi", "lint", "documents", "network", "checks")
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ fn program() -> &'static Path {
         if modified(&program) >= modified(&source) {
             return program;
         }
-        // Through a new name: nextest runs the tests at the same time, in a process each.
+        // Through a new name: programs of several profiles may run at the same time.
         let new = program.with_extension(std::process::id().to_string());
         let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
         let mut command = Command::new(compiler);
