@@ -100,3 +100,51 @@ macro_rules! pds_view {
     };
 }
 pub(crate) use pds_view;
+
+/// Declares a view of a request's header; these share the fields that name the operation, the job and the resource.
+macro_rules! request_view {
+    ($(#[$meta:meta])* $name:ident [$len:literal]; $($fields:tt)*) => {
+        crate::view::view! {
+            $(#[$meta])* $name [$len] if |_b| true;
+            /// Reserved, 2 bits.
+            reserved: u8 = |b| b[0] >> 6;
+            /// Opcode, 6 bits (table 3-17).
+            opcode: u8 = |b| b[0] & 0x3F;
+            /// Version, 2 bits.
+            version: u8 = |b| b[1] >> 6;
+            /// DC, IE, REL, HD, EOM, SOM: 6 bits.
+            flags: u8 = |b| b[1] & 0x3F;
+            /// Generation of the resource index.
+            ri_generation: u8 = |b| b[4];
+            /// JobID, 24 bits.
+            job_id: u32 = |b| crate::view::be24(b, 5);
+            /// 4 reserved bits and PIDonFEP.
+            pid_on_fep: u16 = |b| crate::view::be16(b, 8);
+            /// 4 reserved bits and the resource index.
+            resource_index: u16 = |b| crate::view::be16(b, 10);
+            $($fields)*
+        }
+    };
+}
+pub(crate) use request_view;
+
+/// Declares a view of a response's header; these share the fields that name the result and the job.
+macro_rules! response_view {
+    ($(#[$meta:meta])* $name:ident [$len:literal]; $($fields:tt)*) => {
+        crate::view::view! {
+            $(#[$meta])* $name [$len] if |_b| true;
+            /// List, 2 bits (table 3-20).
+            list: u8 = |b| b[0] >> 6;
+            /// Opcode, 6 bits (table 3-18).
+            opcode: u8 = |b| b[0] & 0x3F;
+            /// Version, 2 bits.
+            version: u8 = |b| b[1] >> 6;
+            /// Return code, 6 bits (table 3-19).
+            return_code: u8 = |b| b[1] & 0x3F;
+            /// JobID, 24 bits.
+            job_id: u32 = |b| crate::view::be24(b, 5);
+            $($fields)*
+        }
+    };
+}
+pub(crate) use response_view;

@@ -2,46 +2,26 @@
 
 use crate::codes::{List, ResponseOpcode, ReturnCode};
 use crate::error::ParseError;
-use crate::view::{be16, be24, be32, view};
+use crate::view::{be16, be32, response_view};
 
-view! {
+response_view! {
     /// A response's header.
-    ResponseView [12] if |_b| true;
-    /// List, 2 bits (table 3-20).
-    list: u8 = |b| b[0] >> 6;
-    /// Opcode, 6 bits (table 3-18).
-    opcode: u8 = |b| b[0] & 0x3F;
-    /// Version, 2 bits.
-    version: u8 = |b| b[1] >> 6;
-    /// Return code, 6 bits (table 3-19).
-    return_code: u8 = |b| b[1] & 0x3F;
+    ResponseView [12];
     /// Message id of the request.
     message_id: u16 = |b| be16(b, 2);
     /// Generation of the resource index.
     ri_generation: u8 = |b| b[4];
-    /// JobID, 24 bits.
-    job_id: u32 = |b| be24(b, 5);
     /// Bytes that the request moved.
     modified_length: u32 = |b| be32(b, 8);
 }
 
-view! {
+response_view! {
     /// The header of a response with data.
-    ResponseDataView [20] if |_b| true;
-    /// List, 2 bits (table 3-20).
-    list: u8 = |b| b[0] >> 6;
-    /// Opcode, 6 bits (table 3-18).
-    opcode: u8 = |b| b[0] & 0x3F;
-    /// Version, 2 bits.
-    version: u8 = |b| b[1] >> 6;
-    /// Return code, 6 bits (table 3-19).
-    return_code: u8 = |b| b[1] & 0x3F;
+    ResponseDataView [20];
     /// Message id of the response.
     response_message_id: u16 = |b| be16(b, 2);
     /// Reserved.
     reserved: u8 = |b| b[4];
-    /// JobID, 24 bits.
-    job_id: u32 = |b| be24(b, 5);
     /// Message id of the read request.
     read_request_message_id: u16 = |b| be16(b, 8);
     /// 2 reserved bits and the payload's length.
@@ -52,23 +32,13 @@ view! {
     message_offset: u32 = |b| be32(b, 16);
 }
 
-view! {
+response_view! {
     /// The header of a response with small data.
-    ResponseDataSmallView [12] if |_b| true;
-    /// List, 2 bits (table 3-20).
-    list: u8 = |b| b[0] >> 6;
-    /// Opcode, 6 bits (table 3-18).
-    opcode: u8 = |b| b[0] & 0x3F;
-    /// Version, 2 bits.
-    version: u8 = |b| b[1] >> 6;
-    /// Return code, 6 bits (table 3-19).
-    return_code: u8 = |b| b[1] & 0x3F;
+    ResponseDataSmallView [12];
     /// 2 reserved bits and the payload's length.
     payload_length: u16 = |b| be16(b, 2);
     /// Reserved.
     reserved: u8 = |b| b[4];
-    /// JobID, 24 bits.
-    job_id: u32 = |b| be24(b, 5);
     /// PSN of the request.
     original_request_psn: u32 = |b| be32(b, 8);
 }

@@ -3,29 +3,13 @@
 use super::{Extension, PayloadRule, check_single, extension, payload_rule};
 use crate::codes::Opcode;
 use crate::error::ParseError;
-use crate::view::{be16, be24, be32, be64, view};
+use crate::view::{be16, be32, be64, request_view};
 
-view! {
+request_view! {
     /// A standard request's header.
-    StdView [44] if |_b| true;
-    /// Reserved, 2 bits.
-    reserved: u8 = |b| b[0] >> 6;
-    /// Opcode, 6 bits (table 3-17).
-    opcode: u8 = |b| b[0] & 0x3F;
-    /// Version, 2 bits.
-    version: u8 = |b| b[1] >> 6;
-    /// DC, IE, REL, HD, EOM, SOM: 6 bits.
-    flags: u8 = |b| b[1] & 0x3F;
+    StdView [44];
     /// Message id.
     message_id: u16 = |b| be16(b, 2);
-    /// Generation of the resource index.
-    ri_generation: u8 = |b| b[4];
-    /// JobID, 24 bits.
-    job_id: u32 = |b| be24(b, 5);
-    /// 4 reserved bits and PIDonFEP.
-    pid_on_fep: u16 = |b| be16(b, 8);
-    /// 4 reserved bits and the resource index.
-    resource_index: u16 = |b| be16(b, 10);
     /// Offset in the target's buffer, or restart tokens.
     buffer_offset: u64 = |b| be64(b, 12);
     /// Initiator of the request.
