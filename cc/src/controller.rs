@@ -111,6 +111,41 @@ pub trait SenderCc {
     }
 }
 
+/// Defines the methods of [`SenderCc`] that a wrapper leaves to the context in its field `inner`.
+macro_rules! forward_to_inner {
+    () => {
+        fn on_event(&mut self, now: squall_base::Time, event: crate::controller::FlowEvent) {
+            self.inner.on_event(now, event);
+        }
+
+        fn on_timer(&mut self, now: squall_base::Time) {
+            self.inner.on_timer(now);
+        }
+
+        fn next_timer(&self) -> Option<squall_base::Time> {
+            self.inner.next_timer()
+        }
+
+        fn poll(&mut self, now: squall_base::Time) -> Option<crate::controller::SenderAction> {
+            self.inner.poll(now)
+        }
+
+        fn metrics(&self) -> crate::controller::SenderMetrics {
+            self.inner.metrics()
+        }
+
+        fn base_rtt(&self) -> Option<squall_base::Span> {
+            self.inner.base_rtt()
+        }
+
+        fn state_bytes(&self) -> usize {
+            // The inner algorithm may own boxes, so its own count replaces its size.
+            size_of_val(self) - size_of_val(&self.inner) + self.inner.state_bytes()
+        }
+    };
+}
+pub(crate) use forward_to_inner;
+
 /// Parameters of a sender's algorithm. Besides these methods the type has `new(&NetworkProfile) ->
 /// Self`, which returns the defaults on a network, and the algorithm has `new(Arc<Self>, Time)`.
 pub trait SenderParameters: Tunable {

@@ -20,11 +20,9 @@ mod tests;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use squall_base::{Span, Time};
+use squall_base::Time;
 
-use crate::controller::{
-    Budget, Feedback, FlowEvent, SenderAction, SenderCc, SenderMetrics, SentPacket, Stamp,
-};
+use crate::controller::{Budget, Feedback, SenderCc, SentPacket, Stamp, forward_to_inner};
 use crate::math::{least, most};
 pub use config::{FairConfig, FairParameters, VaiConfig};
 
@@ -221,32 +219,5 @@ impl<A: FairCc> SenderCc for FairSender<A> {
         self.inner.on_feedback_fairly(feedback, &mut self.fairness);
     }
 
-    fn on_event(&mut self, now: Time, event: FlowEvent) {
-        self.inner.on_event(now, event);
-    }
-
-    fn on_timer(&mut self, now: Time) {
-        self.inner.on_timer(now);
-    }
-
-    fn next_timer(&self) -> Option<Time> {
-        self.inner.next_timer()
-    }
-
-    fn poll(&mut self, now: Time) -> Option<SenderAction> {
-        self.inner.poll(now)
-    }
-
-    fn metrics(&self) -> SenderMetrics {
-        self.inner.metrics()
-    }
-
-    fn base_rtt(&self) -> Option<Span> {
-        self.inner.base_rtt()
-    }
-
-    fn state_bytes(&self) -> usize {
-        // The inner algorithm may own boxes, so its own count replaces its size.
-        size_of_val(self) - size_of_val(&self.inner) + self.inner.state_bytes()
-    }
+    forward_to_inner!();
 }

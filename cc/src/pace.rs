@@ -10,8 +10,7 @@ use alloc::sync::Arc;
 use squall_base::{Span, Time};
 
 use crate::controller::{
-    Budget, Feedback, FeedbackKind, FlowEvent, SenderAction, SenderCc, SenderMetrics, SentPacket,
-    Stamp,
+    Budget, Feedback, FeedbackKind, SenderCc, SentPacket, Stamp, forward_to_inner,
 };
 use crate::math::nanos;
 use crate::network::{LONGEST, NetworkProfile};
@@ -108,30 +107,7 @@ impl SenderCc for PacedSender {
         self.inner.on_feedback(feedback);
     }
 
-    fn on_event(&mut self, now: Time, event: FlowEvent) {
-        self.inner.on_event(now, event);
-    }
-
-    fn on_timer(&mut self, now: Time) {
-        self.inner.on_timer(now);
-    }
-
-    fn next_timer(&self) -> Option<Time> {
-        self.inner.next_timer()
-    }
-
-    fn poll(&mut self, now: Time) -> Option<SenderAction> {
-        self.inner.poll(now)
-    }
-
-    fn metrics(&self) -> SenderMetrics {
-        self.inner.metrics()
-    }
-
-    fn state_bytes(&self) -> usize {
-        // The inner algorithm may own boxes, so its own count replaces its size.
-        size_of_val(self) - size_of_val(&self.inner) + self.inner.state_bytes()
-    }
+    forward_to_inner!();
 }
 
 #[cfg(test)]
