@@ -109,6 +109,48 @@ const LEVELS: u64 = flags::INJECT_COMPLETE
     | flags::DELIVERY_COMPLETE
     | flags::MATCH_COMPLETE;
 
+/// Defines calls that take values and leave a result somewhere else: a row each, with the arguments that only some of
+/// them have, which are the address of a root and the operation that combines values.
+macro_rules! calls_with_result {
+    ($($name:ident($($root:ident)?; $($op:ident)?) => $kind:expr;)*) => {
+        boundary::exports! {
+            $(transfer $name(
+                ep: *mut fid_ep,
+                buf: *const c_void,
+                count: usize,
+                desc: *mut c_void,
+                result: *mut c_void,
+                result_desc: *mut c_void,
+                group: u64,
+                $($root: u64,)?
+                datatype: fi_datatype,
+                $($op: fi_op,)?
+                flags: u64,
+                context: *mut c_void,
+            ) -> isize => {
+                let values = Values {
+                    input: (buf, desc),
+                    output: (result, result_desc),
+                    count,
+                    datatype: Some(datatype),
+                    op: None$(.or(Some($op)))?,
+                };
+                begin(ep, $kind, (group, flags, context), &values)
+            };)*
+        }
+    };
+}
+
+calls_with_result! {
+    alltoall(;) => CollectiveKind::AllToAll;
+    allreduce(; op) => CollectiveKind::AllReduce;
+    allgather(;) => CollectiveKind::AllGather;
+    reduce_scatter(; op) => CollectiveKind::ReduceScatter;
+    reduce(root; op) => CollectiveKind::Reduce(root);
+    scatter(root;) => CollectiveKind::Scatter(root);
+    gather(root;) => CollectiveKind::Gather(root);
+}
+
 boundary::exports! {
     transfer barrier(ep: *mut fid_ep, group: u64, context: *mut c_void) -> isize => {
         begin(ep, CollectiveKind::Barrier, (group, 0, context), &Values::NONE)
@@ -132,131 +174,6 @@ boundary::exports! {
         let (datatype, op) = (Some(datatype), None);
         let values = Values { input: (buf.cast_const(), desc), output: (buf, desc), count, datatype, op };
         begin(ep, CollectiveKind::Broadcast(root), (group, flags, context), &values)
-    };
-
-    transfer alltoall(
-        ep: *mut fid_ep,
-        buf: *const c_void,
-        count: usize,
-        desc: *mut c_void,
-        result: *mut c_void,
-        result_desc: *mut c_void,
-        group: u64,
-        datatype: fi_datatype,
-        flags: u64,
-        context: *mut c_void,
-    ) -> isize => {
-        let (datatype, op) = (Some(datatype), None);
-        let values = Values { input: (buf, desc), output: (result, result_desc), count, datatype, op };
-        begin(ep, CollectiveKind::AllToAll, (group, flags, context), &values)
-    };
-
-    transfer allreduce(
-        ep: *mut fid_ep,
-        buf: *const c_void,
-        count: usize,
-        desc: *mut c_void,
-        result: *mut c_void,
-        result_desc: *mut c_void,
-        group: u64,
-        datatype: fi_datatype,
-        op: fi_op,
-        flags: u64,
-        context: *mut c_void,
-    ) -> isize => {
-        let (datatype, op) = (Some(datatype), Some(op));
-        let values = Values { input: (buf, desc), output: (result, result_desc), count, datatype, op };
-        begin(ep, CollectiveKind::AllReduce, (group, flags, context), &values)
-    };
-
-    transfer allgather(
-        ep: *mut fid_ep,
-        buf: *const c_void,
-        count: usize,
-        desc: *mut c_void,
-        result: *mut c_void,
-        result_desc: *mut c_void,
-        group: u64,
-        datatype: fi_datatype,
-        flags: u64,
-        context: *mut c_void,
-    ) -> isize => {
-        let (datatype, op) = (Some(datatype), None);
-        let values = Values { input: (buf, desc), output: (result, result_desc), count, datatype, op };
-        begin(ep, CollectiveKind::AllGather, (group, flags, context), &values)
-    };
-
-    transfer reduce_scatter(
-        ep: *mut fid_ep,
-        buf: *const c_void,
-        count: usize,
-        desc: *mut c_void,
-        result: *mut c_void,
-        result_desc: *mut c_void,
-        group: u64,
-        datatype: fi_datatype,
-        op: fi_op,
-        flags: u64,
-        context: *mut c_void,
-    ) -> isize => {
-        let (datatype, op) = (Some(datatype), Some(op));
-        let values = Values { input: (buf, desc), output: (result, result_desc), count, datatype, op };
-        begin(ep, CollectiveKind::ReduceScatter, (group, flags, context), &values)
-    };
-
-    transfer reduce(
-        ep: *mut fid_ep,
-        buf: *const c_void,
-        count: usize,
-        desc: *mut c_void,
-        result: *mut c_void,
-        result_desc: *mut c_void,
-        group: u64,
-        root: u64,
-        datatype: fi_datatype,
-        op: fi_op,
-        flags: u64,
-        context: *mut c_void,
-    ) -> isize => {
-        let (datatype, op) = (Some(datatype), Some(op));
-        let values = Values { input: (buf, desc), output: (result, result_desc), count, datatype, op };
-        begin(ep, CollectiveKind::Reduce(root), (group, flags, context), &values)
-    };
-
-    transfer scatter(
-        ep: *mut fid_ep,
-        buf: *const c_void,
-        count: usize,
-        desc: *mut c_void,
-        result: *mut c_void,
-        result_desc: *mut c_void,
-        group: u64,
-        root: u64,
-        datatype: fi_datatype,
-        flags: u64,
-        context: *mut c_void,
-    ) -> isize => {
-        let (datatype, op) = (Some(datatype), None);
-        let values = Values { input: (buf, desc), output: (result, result_desc), count, datatype, op };
-        begin(ep, CollectiveKind::Scatter(root), (group, flags, context), &values)
-    };
-
-    transfer gather(
-        ep: *mut fid_ep,
-        buf: *const c_void,
-        count: usize,
-        desc: *mut c_void,
-        result: *mut c_void,
-        result_desc: *mut c_void,
-        group: u64,
-        root: u64,
-        datatype: fi_datatype,
-        flags: u64,
-        context: *mut c_void,
-    ) -> isize => {
-        let (datatype, op) = (Some(datatype), None);
-        let values = Values { input: (buf, desc), output: (result, result_desc), count, datatype, op };
-        begin(ep, CollectiveKind::Gather(root), (group, flags, context), &values)
     };
 
     /// Calls in pieces: no collective of libfabric's inline functions makes one.
