@@ -90,10 +90,9 @@ pub(crate) fn protocol() -> u32 {
     if announced::is_tcp() { ffi::FI_PROTO_XNET } else { PROTOCOL }
 }
 
-/// Returns the length of the longest injected message, within what a packet header buffer holds.
-pub(crate) fn inject_size() -> u64 {
-    params().inject_size.unwrap_or(8 << 10).clamp(64, 64 << 10)
-}
+/// Length of the longest message that may be injected, in bytes. It covers the small sends of MPICH, which injects what
+/// it may, and waits a round trip for the delivery of what it may not.
+pub(crate) const INJECT_SIZE: usize = 8 << 10;
 
 /// Returns the number of operations that an endpoint holds at once, each way.
 pub(crate) fn queue_size() -> usize {

@@ -119,20 +119,10 @@ params! {
         "Rate of the slower end's link, such as 25G. auto: the interface's, 100G when it has none.";
     min_rtt: kinds::Time = "MIN_RTT", "auto",
         "Unloaded round-trip time of the network, which scales congestion control. auto: 50us.";
-    min_window: kinds::Bytes = "MIN_WINDOW", "auto",
-        "Smallest value of the largest congestion window. auto: 1M, what hides the host's own delays.";
     mtu: kinds::Bytes = "MTU", "auto",
         "Largest UDP payload of a packet. auto: from the interface, at most 16K.";
     crc: kinds::Flag = "CRC", "no",
         "Protect each packet by a CRC-32C trailer. Every endpoint of a job must agree.";
-    inject_size: kinds::Bytes = "INJECT_SIZE", "8K",
-        "Largest message that may be injected (copied at the call); 64 to 64K.";
-    copy_size: kinds::Bytes = "COPY_SIZE", "32K",
-        "Messages up to this size that ask for no more than their buffer back are copied and complete at \
-         once, those of more than half of it while no more than one of them is on its way. 0: only those that may be injected.";
-    copied_bytes: kinds::Bytes = "COPIED_BYTES", "64M",
-        "Memory of an endpoint for copies of what its peers have not acknowledged; beyond it messages wait for \
-         their acknowledgement, and injected ones are to be tried again.";
     eager_size: kinds::Bytes = "EAGER_SIZE", "256K",
         "Messages longer than this wait for their receive and are pulled by it (rendezvous).";
     unexpected_bytes: kinds::Bytes = "UNEXPECTED_BYTES", "256M",
@@ -144,21 +134,15 @@ params! {
          unless there is a job key.";
     outstanding: kinds::Count<16, 1048576> = "OUTSTANDING", "8192",
         "Sends, writes and reads an endpoint has open at most before it says try again.";
-    recv_window: kinds::Count<128, 3968> = "RECV_WINDOW", "2048",
-        "Packets a receiver accepts from one peer ahead of the oldest missing one.";
     rcvbuf: kinds::Bytes = "RCVBUF", "8M",
         "Socket receive buffer asked of the kernel.";
     sndbuf: kinds::Bytes = "SNDBUF", "4M",
         "Socket send buffer asked of the kernel.";
     gso: kinds::Flag = "GSO", "yes",
         "Send trains of packets in one system call (UDP_SEGMENT) where the kernel can.";
-    gro: kinds::Flag = "GRO", "yes",
-        "Receive trains of packets in one system call (UDP_GRO) where the kernel can.";
     train: kinds::AutoCount<1, 64> = "TRAIN", "auto",
         "Packets in a row that share one path; longer trains cost less, shorter ones spread better. auto: 64 by sockets, to \
          which a train is one call; 4 as frames, of which each is one; 1 on a network made of software.";
-    ecn: kinds::Flag = "ECN", "yes",
-        "Mark data packets ECN-capable.";
     dscp_data: kinds::Count<0, 63> = "DSCP_DATA", "0",
         "DSCP of data packets, the one that switches may trim.";
     dscp_control: kinds::Count<0, 63> = "DSCP_CONTROL", "46",
@@ -174,8 +158,6 @@ params! {
          its process lives, and one whose host is silent for FI_SQUALL_DEADLINE only.";
     rto_min: kinds::Time = "RTO_MIN", "auto",
         "Smallest retransmission timeout. auto: 5ms, more than a scheduler's time slice.";
-    ack_delay: kinds::Time = "ACK_DELAY", "auto",
-        "Longest time that a receiver delays an acknowledgement. auto: 150us, and 1ms while other threads want its processor.";
     idle_close: kinds::Time = "IDLE_CLOSE", "30s",
         "A connection context idle for this long is closed; the next operation reopens it.";
     job: kinds::Count<1, 16777215> = "JOB", "1",
@@ -239,8 +221,6 @@ params! {
     attend: kinds::Time = "ATTEND", "20ms",
         "Under manual progress, an endpoint that the application leaves alone for this long is served \
          by a background thread, so that peers get answers and their transfers go on. 0ns: never.";
-    progress_spin: kinds::Time = "PROGRESS_SPIN", "50us",
-        "How long a thread that waits, or the automatic progress thread, polls before it sleeps.";
     progress_cpu: kinds::Processor = "PROGRESS_CPU", "",
         "Processor of the automatic progress threads. Default: where the system puts them.";
 }
@@ -471,9 +451,9 @@ pub(crate) mod tests {
         assert_eq!(params.rate(None).0, 25_000_000_000);
         assert_eq!(params.deadline, Some(Span::millis(250)));
         assert_eq!(problems.len(), 1);
-        let texts = ["PATHS", "DEADLINE", "GSO", "GRO", "IFACE"]
+        let texts = ["PATHS", "DEADLINE", "GSO", "CRC", "IFACE"]
             .map(|name| params.texts[&format!("FI_SQUALL_{name}")].as_str());
-        assert_eq!((texts, params.texts.len()), (["3", "250ms", "yes", "yes", ""], TABLE.len()));
+        assert_eq!((texts, params.texts.len()), (["3", "250ms", "yes", "no", ""], TABLE.len()));
         assert!(problems[0].contains("FI_SQUALL_GSO=maybe") && problems[0].contains("yes or no"));
     }
 

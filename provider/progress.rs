@@ -20,7 +20,7 @@ use crate::errno::{Errno, Result};
 use crate::objects::PerProcess;
 use crate::param::params;
 use crate::thread;
-use crate::wait::Waiter;
+use crate::wait::{SPIN, Waiter};
 
 /// The time for which the thread leaves alone the endpoints whose application makes progress by itself.
 const CHECK_EVERY: Duration = Duration::from_micros(200);
@@ -184,7 +184,6 @@ impl Shared {
     }
 
     fn run(&self) {
-        let spin = params().progress_spin.unwrap_or_default();
         let mut last_busy = clock::now();
         while !self.stop.load(Ordering::Acquire) {
             let endpoints = self.endpoints.lock().clone();
@@ -203,7 +202,7 @@ impl Shared {
             let now = clock::now();
             if busy {
                 last_busy = now;
-            } else if now.since(last_busy) < spin {
+            } else if now.since(last_busy) < SPIN {
                 core::hint::spin_loop();
             } else {
                 self.sleep();

@@ -15,14 +15,13 @@ use core::ffi::{c_int, c_void};
 use core::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-use squall_base::Time;
+use squall_base::{Span, Time};
 
 use crate::boundary::Out;
 use crate::clock;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::objects::{self, ObjectRef};
-use crate::param::params;
 use crate::virtual_time;
 use cond_notifier::CondNotifier;
 pub(crate) use prepare::Sleeper;
@@ -235,7 +234,11 @@ pub(crate) fn deadline(timeout: c_int) -> Time {
     }
 }
 
-/// Polls `check` until it has an answer or `deadline` comes: first busily for the spin time, then asleep on `waiter`
+/// How long a thread polls without a result before it sleeps. A round trip within a rack and the peer's system calls take
+/// less, so that a prompt answer finds the thread awake; an idle thread hardly uses its processor.
+pub(crate) const SPIN: Span = Span::micros(50);
+
+/// Polls `check` until it has an answer or `deadline` comes: first busily for [`SPIN`], then asleep on `waiter`
 /// between polls, or, without one, giving way to others. `prepare` is called before each sleep; false means that there
 /// is something already.
 pub(crate) fn poll_until<T>(
@@ -245,7 +248,6 @@ pub(crate) fn poll_until<T>(
     mut prepare: impl FnMut() -> bool,
 ) -> Result<T> {
     let start = clock::now();
-    let spin = params().progress_spin.unwrap_or_default();
     loop {
         // Before the look: what is signalled after it stays signalled.
         let guest = waiter.map(Waiter::enter);
@@ -260,7 +262,7 @@ pub(crate) fn poll_until<T>(
             continue;
         }
         match waiter {
-            Some(waiter) if now.since(start) >= spin => {
+            Some(waiter) if now.since(start) >= SPIN => {
                 if prepare() {
                     waiter.sleep(deadline)?;
                 } else {
@@ -268,7 +270,7 @@ pub(crate) fn poll_until<T>(
                     std::thread::yield_now();
                 }
             }
-            None if now.since(start) >= spin => std::thread::yield_now(),
+            None if now.since(start) >= SPIN => std::thread::yield_now(),
             _ => core::hint::spin_loop(),
         }
         drop(guest);

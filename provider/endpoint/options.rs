@@ -151,7 +151,7 @@ fn limit(option: c_int) -> Option<usize> {
     match option {
         TX_SIZE | RX_SIZE => Some(limits::queue_size()),
         MAX_MSG_SIZE | MAX_TAGGED_SIZE | MAX_RMA_SIZE => Some(limits::MAX_MSG_SIZE),
-        INJECT_MSG_SIZE | INJECT_TAGGED_SIZE | INJECT_RMA_SIZE => Some(size(limits::inject_size())),
+        INJECT_MSG_SIZE | INJECT_TAGGED_SIZE | INJECT_RMA_SIZE => Some(limits::INJECT_SIZE),
         _ => None,
     }
 }

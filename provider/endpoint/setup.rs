@@ -44,6 +44,9 @@ const SMALLEST: usize = 576;
 /// Packets of a train that goes as frames, where a packet more costs what the first does: enough for the transport to
 /// save what it does once a train.
 const FRAMED_TRAIN: u32 = 4;
+/// Smallest value of the largest congestion window in bytes, on networks of hardware. The bandwidth-delay product counts
+/// the network's delay alone; a host adds its scheduler and its system calls, for which 1 MiB has room (84 us at 100 Gb/s).
+const MIN_WINDOW: u64 = 1 << 20;
 /// Packets that a congestion window may always have on an emulator.
 const FABRIC_PACKETS: u64 = 8;
 /// Bytes that a target receives before it acknowledges: the most that UE 1.0 allows (table 3-28),
@@ -85,7 +88,7 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
         Some(rng) => (rng.instance(), rng.next_u64()),
         None => (secret::instance()?, secret::seed()?),
     };
-    let pdc = transport_config(params, nic, max_packet, seed, network.virtual_time().is_some())?;
+    let pdc = transport_config(params, nic, max_packet, seed, &network)?;
     if encrypts && (pdc.acks.telemetry || pdc.uses_rates()) {
         log::warn!(
             target: USER,
@@ -147,8 +150,8 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
         activation::report_unnamed();
     }
     let usual = engine.transport().ack_delay;
-    let adapts = params.ack_delay.is_none() && params.emulator.is_empty();
-    let contended = if adapts { CONTENDED_ACK_DELAY } else { usual };
+    // Emulated networks are to show what was simulated.
+    let contended = if params.emulator.is_empty() { CONTENDED_ACK_DELAY } else { usual };
     Ok(EndpointParts {
         engine,
         ack_delays: AckDelays { usual, contended },
@@ -220,11 +223,9 @@ fn bind(params: &Params, source: SocketAddr) -> Result<BoundPort> {
         rcvbuf: bytes(params.rcvbuf),
         sndbuf: bytes(params.sndbuf),
         gso: params.gso,
-        gro: params.gro,
         dscp_data: byte(params.dscp_data),
         dscp_control: byte(params.dscp_control),
         dscp_trimmed: byte(params.dscp_trimmed),
-        ecn: params.ecn,
         train: params.train.map_or(64, |n| n as usize),
         ..PortConfig::default()
     };
@@ -332,10 +333,6 @@ fn with_network_facts(params: &Params, network: &PacketNetwork) -> Params {
             params.mtu = Some(params.mtu.map_or(mtu, |asked| asked.min(mtu)));
             params.link_rate = params.link_rate.or(Some(network.rate));
             params.min_rtt = params.min_rtt.or(Some(network.base_rtt));
-            // Its round-trip time counts the host's delays already.
-            if network.virtual_time.is_none() {
-                params.min_window = params.min_window.or(Some(FABRIC_PACKETS * mtu));
-            }
             params.trimming |= network.trimming;
             // There is no segmentation offload to gain anything from, and a switch feels every burst.
             params.train = Some(1);
@@ -431,17 +428,23 @@ fn transport_config(
     nic: &Nic,
     max_packet: u32,
     seed: u64,
-    in_virtual_time: bool,
+    carrier: &PacketNetwork,
 ) -> Result<TransportConfig> {
+    let in_virtual_time = carrier.virtual_time().is_some();
     let nominal = max_packet + NOMINAL_OVERHEAD;
     let rtt = params.base_rtt();
     let network = NetworkProfile::new(params.rate(nic.speed_mbps), rtt, nominal, params.trimming);
-    // Hosts in virtual time are as regular as those of the simulator, and need no floors.
-    let network = if in_virtual_time {
-        NetworkProfile { min_window: params.min_window, ..network }
-    } else {
-        let min_window = Some(params.min_window.unwrap_or(1 << 20));
-        NetworkProfile { min_base_rtt: Some(rtt), min_window, ..network }
+    let network = match carrier {
+        // Hosts in virtual time are as regular as those of the simulator, and need no floors.
+        PacketNetwork::Fabric(_) if in_virtual_time => network,
+        // The round-trip time that an emulator reports includes the delays of its hosts.
+        PacketNetwork::Fabric(welcome) => {
+            let min_window = Some(FABRIC_PACKETS * u64::from(welcome.mtu));
+            NetworkProfile { min_base_rtt: Some(rtt), min_window, ..network }
+        }
+        PacketNetwork::Sockets | PacketNetwork::Frames => {
+            NetworkProfile { min_base_rtt: Some(rtt), min_window: Some(MIN_WINDOW), ..network }
+        }
     };
     let Algorithms { sender, paths, loss, scope } = choose(params, &network)?;
     let defaults = TransportConfig::new(max_packet, sender, paths, seed);
@@ -457,7 +460,6 @@ fn transport_config(
         (defaults.ack_delay, defaults.probe_min)
     };
     let rto_init = if in_virtual_time { rto_min } else { defaults.rto_init.max(rto_min) };
-    let window = u16::try_from(params.recv_window).unwrap_or(defaults.recv_window_packets);
     // Networks made of software are to show what was simulated.
     let (ack_trigger, ack_linger) = if params.emulator.is_empty() {
         (ACK_TRIGGER, ACK_LINGER)
@@ -465,9 +467,8 @@ fn transport_config(
         (defaults.ack_trigger, Span::ZERO)
     };
     let config = TransportConfig {
-        recv_window_packets: window,
         ack_linger,
-        ack_delay: params.ack_delay.unwrap_or(ack_delay),
+        ack_delay,
         probe_min,
         rto_min,
         rto_init,
@@ -498,9 +499,7 @@ const FOR_EVER: Span = Span::secs(100 * 365 * 86400);
 fn engine_config(params: &Params, max_packet: u32, instance: Instance, secret: Seed) -> Config {
     Config {
         max_packet,
-        inject_size: u32::try_from(limits::inject_size()).unwrap_or(256),
-        copy_size: u32::try_from(params.copy_size.unwrap_or(32 << 10)).unwrap_or(u32::MAX),
-        copied_bytes: params.copied_bytes.unwrap_or(64 << 20).max(limits::inject_size()),
+        inject_size: limits::INJECT_SIZE as u32,
         rendezvous_threshold: params.eager_size.unwrap_or(256 << 10),
         unexpected_bytes: limits::buffered() as u64,
         max_outstanding: params.outstanding,

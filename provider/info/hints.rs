@@ -14,7 +14,7 @@ use crate::fabric::Fabric;
 use crate::ffi;
 use crate::flags::{self, addr_format, av_type, class, mr_mode, progress, threading};
 use crate::job::AuthKey;
-use crate::limits::{self, buffered, inject_size, protocol, queue_size, receives};
+use crate::limits::{self, INJECT_SIZE, buffered, protocol, queue_size, receives};
 use crate::objects;
 use crate::optional::device_memory;
 use crate::optional::peer_provider;
@@ -340,7 +340,6 @@ impl Hints {
         // The answer repeats a size that the application asked for, as libfabric's own providers do: the application
         // may have sized its tables by the hint.
         let size = |asked: usize, most: usize| if asked == 0 { most } else { asked };
-        let inject = usize::try_from(inject_size()).unwrap_or(0);
         let answer = |mr_mode| Answer {
             endpoint,
             caps,
@@ -349,7 +348,7 @@ impl Hints {
             tx_op_flags: t.op_flags,
             rx_op_flags: r.op_flags,
             msg_order: self.order(),
-            inject_size: size(t.inject_size, inject),
+            inject_size: size(t.inject_size, INJECT_SIZE),
             tx_size: size(t.size, queue_size()),
             rx_size: size(r.size, receives(caps)),
             tx_iov_limit: size(t.iov_limit, limits::IOV_LIMIT),
@@ -459,12 +458,11 @@ impl Hints {
 
     fn transmit(&self) -> bool {
         let t = &self.tx;
-        let inject = usize::try_from(inject_size()).unwrap_or(usize::MAX);
         has_only_bits("tx_attr->caps", t.caps, limits::CAPS | self.caps & flags::HMEM)
             & has_only_bits("tx_attr->op_flags", t.op_flags, limits::TX_OP_FLAGS)
             & has_only_bits("tx_attr->msg_order", t.msg_order, order::ALL)
             & has_only_bits("tx_attr->comp_order", t.comp_order, 0)
-            & is_at_most("tx_attr->inject_size", t.inject_size, inject)
+            & is_at_most("tx_attr->inject_size", t.inject_size, INJECT_SIZE)
             & is_at_most("tx_attr->size", t.size, queue_size())
             & is_at_most("tx_attr->iov_limit", t.iov_limit, limits::IOV_LIMIT)
             & is_at_most("tx_attr->rma_iov_limit", t.rma_iov_limit, limits::RMA_IOV_LIMIT)

@@ -135,10 +135,12 @@ impl Config {
         Self {
             mtu,
             max_window_packets: 2048,
+            // As many as a sender may have outstanding, so that no receiver limits a sender.
             recv_window_packets: 2048,
             ack_trigger: 16_384,
             ack_min_pkt: 1024,
             ack_linger: Span::ZERO,
+            // Less than `probe_min`, so that a delayed acknowledgement causes no probe.
             ack_delay: Span::micros(150),
             rto_init: Span::millis(5),
             rto_min: Span::millis(5),

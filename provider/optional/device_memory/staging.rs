@@ -312,7 +312,7 @@ impl Core {
     #[inline(never)]
     pub(crate) fn stage(&mut self, bindings: &Bindings, op: Operation) -> Result<()> {
         op.check()?;
-        if op.options.inject && op.buf.len() > limits::inject_size() {
+        if op.options.inject && op.buf.len() > limits::INJECT_SIZE as u64 {
             return Err(Errno::INVAL);
         }
         let Some(staging) = &mut self.optional.staging else {
