@@ -376,11 +376,17 @@ fn unknown_names(names: impl Iterator<Item = String>) -> Vec<String> {
             if TABLE.iter().any(|spec| spec.name == rest) {
                 return None;
             }
-            let nearest = TABLE.iter().min_by_key(|spec| edit_distance(spec.name, rest))?;
+            let distances = TABLE.iter().map(|spec| (edit_distance(spec.name, rest), spec.name));
+            // A name that differs more, such as that of a former parameter, is no typing error.
+            let hint = match distances.min()? {
+                (distance, nearest) if distance <= rest.len() / 3 => {
+                    format!("; did you mean FI_SQUALL_{nearest}?")
+                }
+                _ => "; remove it".to_owned(),
+            };
             Some(format!(
-                "environment variable {name} is not a parameter of squall and has no effect; did you \
-                 mean FI_SQUALL_{}? (fi_info -e lists them all)",
-                nearest.name
+                "environment variable {name} is not a parameter of squall and has no effect{hint} \
+                 (fi_info -e lists them all)"
             ))
         })
         .collect()
@@ -459,10 +465,14 @@ pub(crate) mod tests {
 
     #[test]
     fn unknown_names_are_told_their_neighbour() {
-        let names = ["FI_SQUALL_IFACES", "FI_SQUALL_IFACE", "FI_PROVIDER", "HOME"];
+        let names = ["FI_SQUALL_IFACES", "FI_SQUALL_IFACE", "FI_PROVIDER", "HOME", "FI_SQUALL_ECN"];
         let lines = unknown_names(names.into_iter().map(str::to_owned));
-        assert_eq!(lines.len(), 1);
+        assert_eq!(lines.len(), 2);
         assert!(lines[0].contains("did you mean FI_SQUALL_IFACE?"), "{lines:?}");
+        // A former parameter, and no typing error of FI_SQUALL_CC.
+        assert!(
+            lines[1].contains("FI_SQUALL_ECN is not a parameter") && lines[1].contains("remove it")
+        );
         assert_eq!(edit_distance("kitten", "sitting"), 3);
     }
 }
