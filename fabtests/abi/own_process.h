@@ -12,7 +12,7 @@ static const char *program;
 static char stats[512];
 static struct node a, b;
 static fi_addr_t to_b;
-static int contexts[64];
+static int contexts[64] __attribute__((unused));
 static unsigned char buf[1 << 16];
 
 static const struct want plain = {.caps = FI_MSG | FI_TAGGED | FI_RMA | FI_DIRECTED_RECV | FI_SOURCE};

@@ -136,7 +136,7 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     );
     let faults = fault_spec(params)?;
     let trims = params.trimming || faults.as_ref().is_some_and(|spec| spec.trim > 0.0);
-    let dscp_trimmed = trims.then(|| u8::try_from(params.dscp_trimmed).unwrap_or(0));
+    let dscp_trimmed = trims.then_some(config.dscp_trimmed);
     let port = wrap_port(params, port, &config, number, (faults, dscp_trimmed, encrypts))?;
     let name = match wire {
         Some(wire) => Name { fields: local.is_ipv4().then_some(wire.peer), ..local.into() },
@@ -516,10 +516,94 @@ fn engine_config(params: &Params, max_packet: u32, instance: Instance, secret: S
 
 #[cfg(test)]
 mod tests {
-    use squall_base::{Span, Time};
+    use squall_base::{Batch, Span, Time, TrafficClass};
+    use squall_cc::{Sender, SenderCc as _};
     use squall_net::emulator::frame::HostOverhead;
+    use squall_net::{Burst, RxMeta};
 
     use super::*;
+    use crate::clock;
+    use crate::param::tests::read;
+
+    /// Reads parameters that are valid.
+    fn valid(values: &[(&str, &str)]) -> Params {
+        let (params, problems) = read(values);
+        assert!(problems.is_empty(), "{problems:?}");
+        params
+    }
+
+    /// Sends a data packet on each of four paths, and a control packet, from a port to itself. Returns what is known of
+    /// the packets that arrived, sorted by their DSCPs and source ports.
+    fn send_to_itself(port: &mut dyn Port) -> Vec<RxMeta> {
+        let to = port.local_addr();
+        let mut batch = Batch::default();
+        for path in 0..4 {
+            batch.push((to, path, TrafficClass::Data), &[1; 200], [], &[]);
+        }
+        batch.push((to, 0, TrafficClass::Control), &[2; 200], [], &[]);
+        assert_eq!(port.send(Time::ZERO, Burst::from_copies(&batch)).sent, 5);
+        let (mut arrived, begun) = (Vec::new(), clock::now());
+        while arrived.len() < 5 && clock::now().since(begun) < Span::secs(10) {
+            port.recv_each(Time::ZERO, 64, &mut |meta, _| arrived.push(*meta));
+        }
+        arrived.sort_by_key(|meta| (meta.dscp, meta.src.port()));
+        arrived
+    }
+
+    fn dscps(packets: &[RxMeta]) -> Vec<u8> {
+        packets.iter().map(|meta| meta.dscp).collect()
+    }
+
+    #[test]
+    fn packets_have_the_source_ports_and_the_dscps_that_were_set() {
+        let params = valid(&[
+            ("PATHS", "4"),
+            ("SOURCE_PORTS", "47700-47763"),
+            ("DSCP_DATA", "10"),
+            ("DSCP_CONTROL", "40"),
+            ("DSCP_TRIMMED", "12"),
+        ]);
+        let bound = bind(&params, SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+        let BoundPort { mut port, local, config, .. } = bound;
+        let arrived = send_to_itself(&mut *port);
+        assert_eq!(dscps(&arrived), [10, 10, 10, 10, 40]);
+        // The first path has the port of the endpoint, the others have the ports that a firewall lets through.
+        let mut others: Vec<u16> = arrived[..4].iter().map(|meta| meta.src.port()).collect();
+        others.retain(|port| *port != local.port());
+        others.dedup();
+        assert_eq!(others.len(), 3, "{arrived:?}");
+        assert!(others.iter().all(|port| (47700..=47763).contains(port)), "{others:?}");
+        let trim = "trim=100%".parse().expect("a fault");
+        let mut port = wrap_port(&params, port, &config, 0, (Some(trim), None, false))
+            .expect("fault injection needs nothing");
+        assert_eq!(dscps(&send_to_itself(&mut *port)), [12, 12, 12, 12, 40]);
+    }
+
+    #[test]
+    fn windows_follow_the_link_rate_and_the_round_trip_time_that_were_set() {
+        let window = |speed_mbps, values: &[(&str, &str)]| {
+            let nic = Nic {
+                name: "eth0".to_owned(),
+                ip: IpAddr::from([10, 0, 0, 1]),
+                network: "10.0.0.0/24".to_owned(),
+                speed_mbps,
+                mtu: 9000,
+                index: 2,
+                running: true,
+            };
+            let config = transport_config(&valid(values), &nic, 8192, 1, &PacketNetwork::Sockets)
+                .expect("parameters that go together");
+            Sender::new(&config.cc, Time::ZERO).budget(Time::ZERO).window
+        };
+        // One and a half bandwidth-delay products: 100 Gb/s are 12.5 MB in a millisecond.
+        assert_eq!(window(Some(100_000), &[("MIN_RTT", "1ms")]), Some(18_750_000));
+        assert_eq!(window(None, &[("MIN_RTT", "1ms")]), Some(18_750_000));
+        assert_eq!(window(Some(25_000), &[("MIN_RTT", "1ms")]), Some(4_687_500));
+        let set = [("MIN_RTT", "2ms"), ("LINK_RATE", "25G")];
+        assert_eq!(window(Some(100_000), &set), Some(9_375_000));
+        // The floor is for the delays of the hosts.
+        assert_eq!(window(Some(1_000), &[]), Some(MIN_WINDOW));
+    }
 
     #[test]
     fn fixed_numbers_depend_on_the_seed_and_the_port() {

@@ -41,7 +41,7 @@ MODELS = ("model", "receives")
 # Random histories that are compared with a model, whatever the network and whatever checker runs the program.
 HISTORIES = ("histories",)
 # Programs whose tests have a process each.
-APART = ("findings", "identity", "collectives")
+APART = ("findings", "identity", "collectives", "operators")
 # Programs that run under two libfabrics. Other providers lend us their queues under 2.3 and later; each is unloaded in a way of its own.
 LENT = ("peers", "unload")
 # The directory of such a libfabric, if ci/run setup has installed the MPICH wheel.
