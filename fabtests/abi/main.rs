@@ -12,6 +12,7 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, RwLock};
 use std::time::SystemTime;
 use std::{env, fs};
@@ -114,7 +115,7 @@ fn modified(path: &Path) -> Option<SystemTime> {
 }
 
 /// Makes `target` by `make`, which is given another name to write to, unless it is newer than all its sources. Several
-/// processes may do that at once: the file appears when it is whole.
+/// processes and threads may do that at once: the file appears when it is whole.
 fn refresh(
     target: &Path,
     sources: &[PathBuf],
@@ -127,7 +128,9 @@ fn refresh(
     let parent = target.parent().ok_or("a file has a folder")?;
     fs::create_dir_all(parent)?;
     // Beside that folder, since libfabric loads whatever it finds in the provider's.
-    let fresh = parent.with_extension(format!("{}.new", std::process::id()));
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let fresh = parent.with_extension(format!("{}-{number}.new", std::process::id()));
     make(&fresh)?;
     fs::rename(&fresh, target)?;
     Ok(())
