@@ -1,7 +1,8 @@
 """Compare the dependencies between our crates, by cargo's metadata, with the table of those that are allowed.
 
 `A: B` in the table means that A may use B and what B uses. Only the crates of MAY_BE_UNSAFE may have `unsafe`; the others
-must forbid it. Prints a line for each breach; the exit status is 1 when there is one.
+must forbid it. A dependency that no source of its crate names is a breach, too. Prints a line for each breach; the exit
+status is 1 when there is one.
 """
 
 import argparse
@@ -9,6 +10,7 @@ import json
 import pathlib
 import re
 import subprocess
+from typing import Any
 
 from squall_ci.paths import ROOT
 
@@ -28,9 +30,10 @@ MAY_USE: dict[str, list[str]] = {
     "squall-fi": ["squall-engine", "squall-monitor", "squall-net"],
     # Preloaded into programs that do not know it: the C library alone.
     "squall-time": [],
-    "squall-netsim": ["squall-engine", "squall-monitor"],
+    "squall-netsim": ["squall-reliability", "squall-monitor"],
     "squall-research": ["squall-netsim"],
-    "squall-emulator": ["squall-netsim", "squall-research", "squall-net"],
+    # Its tests have whole engines at both ends of the network.
+    "squall-emulator": ["squall-netsim", "squall-research", "squall-net", "squall-engine"],
     "squall-tools": ["squall-emulator", "squall-research"],
 }
 
@@ -74,6 +77,29 @@ def closure(crate: str) -> set[str]:
     return allowed
 
 
+def sources(package: dict[str, Any], others: list[pathlib.Path]) -> list[pathlib.Path]:
+    """Returns the Rust sources of a package, and its README, whose examples may be tests. `others` are the directories of
+    the other packages, which may lie inside."""
+    root = pathlib.Path(package["manifest_path"]).parent
+    inner = [other for other in others if other != root and other.is_relative_to(root)]
+    found = {root / "README.md"}
+    for path in (pathlib.Path(target["src_path"]) for target in package["targets"]):
+        # Beside a build script at the top lies everything else.
+        found |= {path} if path.parent == root else set(path.parent.rglob("*.rs"))
+    return sorted(path for path in found if path.is_file() and not any(path.is_relative_to(other) for other in inner))
+
+
+def unused_dependencies(package: dict[str, Any], others: list[pathlib.Path]) -> list[str]:
+    """Returns the dependencies, of whatever kind, whose crate no source of the package names in a path or a `use`."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sources(package, others))
+    unused = []
+    for dependency in package["dependencies"]:
+        crate = (dependency["rename"] or dependency["name"]).replace("-", "_")
+        if not re.search(rf"\b{crate}\s*::|\b(?:use|extern crate)\s+(?:::)?{crate}\b", text):
+            unused.append(dependency["name"])
+    return unused
+
+
 def main(_args: argparse.Namespace) -> int:
     metadata = json.loads(
         subprocess.run(
@@ -84,6 +110,7 @@ def main(_args: argparse.Namespace) -> int:
         ).stdout
     )
     packages = {package["name"]: package for package in metadata["packages"]}
+    directories = [pathlib.Path(package["manifest_path"]).parent for package in packages.values()]
     breaches = []
     for name, package in sorted(packages.items()):
         if name not in MAY_USE:
@@ -96,6 +123,7 @@ def main(_args: argparse.Namespace) -> int:
                 breaches.append(f"{name} uses {used}, which it may not ({kind or 'normal'} dependency)")
             if not ours and kind is None and name in SANS_IO and used not in PURE:
                 breaches.append(f"{name} uses {used}, which is not on the list of pure libraries")
+        breaches += [f"{name} does not use its dependency {used}" for used in unused_dependencies(package, directories)]
         for target in package["targets"]:
             if "lib" not in target["kind"] or name in MAY_BE_UNSAFE:
                 continue
