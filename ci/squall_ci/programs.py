@@ -51,9 +51,9 @@ def processor() -> str:
 
 
 def squall() -> pathlib.Path:
-    """Builds the `squall` command line. Its results name the commit, by a variable: linking it anew for each commit takes
-    long."""
-    build("squall-tools", "--bin", "squall")
+    """Builds the `squall` command line, in the release profile with the features of the packages. Its results name the commit,
+    by a variable: linking it anew for each commit takes long."""
+    build("squall-tools", "--bin", "squall", "--features", "parquet")
     os.environ["SQUALL_BUILT_FROM"] = commit()
     return BUILT / "squall"
 

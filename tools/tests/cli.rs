@@ -195,8 +195,17 @@ fn sim_prints_what_it_promises_in_four_forms() {
     assert!(csv.starts_with("id,src,dst,bytes,start_us,fct_us,retransmitted"), "{csv}");
     assert_eq!(csv.lines().count(), 4);
     // To a pipe; into a terminal it is refused.
-    let parquet = folder.squall(&format!("{words} parquet")).stdout;
-    assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"));
+    let parquet = folder.squall(&format!("{words} parquet"));
+    if cfg!(feature = "parquet") {
+        assert!(parquet.stdout.starts_with(b"PAR1") && parquet.stdout.ends_with(b"PAR1"));
+    } else {
+        let refused = text(&parquet.stderr);
+        assert!(
+            refused.contains("built without the feature `parquet`; build it with"),
+            "{refused}"
+        );
+        assert_eq!(parquet.status.code(), Some(2));
+    }
     let table = folder.squall(&format!("{words} text"));
     assert!(text(&table.stdout).starts_with("3 of 3 flows finished"), "{}", text(&table.stdout));
 

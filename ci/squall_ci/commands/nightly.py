@@ -64,6 +64,8 @@ def steps() -> list[Step]:
         Step("doctests", [[*cargo, "--workspace", "--doc"]]),
         # The build of the packages: without the feature `research`, whose algorithms it refuses by name.
         Step("reduced", [[*cargo, "-p", "squall-cc", "--no-default-features", "--test", "tests", "names::"]]),
+        # What the packages have and ci/test does not build.
+        Step("parquet", [[*cargo, "-p", f"squall-{crate}", "--features", "parquet"] for crate in ("netsim", "tools")]),
         deny(),
         suite("fabtests", "squall"),
         *(

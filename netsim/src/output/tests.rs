@@ -2,8 +2,6 @@ use std::io;
 
 use super::files::{FileError, json, read_runs, write_whole};
 use super::*;
-use ::parquet::file::reader::{FileReader, SerializedFileReader};
-use ::parquet::record::Field;
 
 fn flow(id: u32, bytes: u64, start_us: f64, fct_us: Option<f64>) -> FlowResult {
     let reason = fct_us.is_none().then(|| "no path".to_owned());
@@ -282,8 +280,11 @@ fn csv_has_a_line_a_flow_and_a_line_a_run() {
 
 /// Reads a file with the reader of the same library. The tests of the Python package read one with
 /// pyarrow.
+#[cfg(feature = "parquet")]
 #[test]
 fn parquet_has_the_columns_of_csv_typed_and_says_where_it_came_from() {
+    use ::parquet::file::reader::{FileReader, SerializedFileReader};
+    use ::parquet::record::Field;
     let mut runs = [run(), run()];
     runs[0].flows[1] = flow(2, u64::MAX, 10.0, None);
     for (run, hosts) in runs.iter_mut().zip(["8", "16"]) {

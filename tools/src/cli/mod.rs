@@ -185,6 +185,7 @@ enum Format {
     Json,
     /// One line for each flow, comma-separated.
     Csv,
-    /// The table of flows as a Parquet file; needs --out, or a standard output that is no terminal.
+    /// The table of flows as a Parquet file; needs the feature `parquet`, and --out or a standard output that is no
+    /// terminal.
     Parquet,
 }

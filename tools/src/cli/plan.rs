@@ -15,7 +15,7 @@ use crate::plan::{
 };
 use crate::report::{Document, from_runs, from_verdicts};
 use crate::shipped;
-use squall_netsim::output::{Metric, Origin, Run, files, text};
+use squall_netsim::output::{Metric, Origin, Run, Table, files, text};
 
 #[derive(Subcommand, Debug)]
 pub(super) enum PlanCommand {
@@ -69,6 +69,13 @@ impl Place {
     }
 }
 
+impl Form {
+    /// Checks before the first run that this program can write what is asked for.
+    fn check_formats(&self) -> Result<(), Failure> {
+        if self.parquet { Table::check_parquet().map_err(Failure::usage) } else { Ok(()) }
+    }
+}
+
 /// Options that select plans and runs.
 #[derive(Args, Debug)]
 struct Form {
@@ -83,7 +90,7 @@ struct Form {
     /// Only the table of statements.
     #[arg(short, long)]
     summary: bool,
-    /// Write PLAN/runs.parquet and PLAN/flows.parquet beside the CSV files.
+    /// Write PLAN/runs.parquet and PLAN/flows.parquet beside the CSV files, if squall was built with the feature parquet.
     #[arg(long, requires = "out")]
     parquet: bool,
 }
@@ -240,6 +247,7 @@ impl Account {
 }
 
 fn run_plans(args: &RunArgs, origin: &Origin) -> Result<u8, Failure> {
+    args.form.check_formats()?;
     let plans = plans(&args.names, &args.form)?;
     let stop = interrupts()?;
     let stopped = || stop.load(Ordering::Relaxed);
@@ -287,6 +295,7 @@ fn run_plans(args: &RunArgs, origin: &Origin) -> Result<u8, Failure> {
 }
 
 fn merge_plans(args: &MergeArgs) -> Result<u8, Failure> {
+    args.form.check_formats()?;
     if let Some(missing) = args.from.iter().find(|folder| !folder.is_dir()) {
         let what = format!(
             "{}: there is no such folder; give the --out folder of each `squall plan run --shard`",

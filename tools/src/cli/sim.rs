@@ -134,6 +134,9 @@ pub(super) fn run(args: &SimArgs, origin: &Origin) -> Result<u8, Failure> {
             "nothing to simulate: give --topo and --load, or --trace; --help describes them",
         ));
     }
+    if args.format == Format::Parquet {
+        Table::check_parquet().map_err(Failure::usage)?;
+    }
     if args.format == Format::Parquet && args.out.is_none() && io::stdout().is_terminal() {
         return Err(Failure::usage("Parquet cannot be printed on a terminal; give --out FILE"));
     }

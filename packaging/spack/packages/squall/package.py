@@ -37,7 +37,7 @@ class Squall(Package):
         features = () if "+research" in spec else ("--no-default-features",)
         cargo(*build, *features, "-p", "squall-fi")
         cargo(*build, "-p", "squall-time")
-        cargo(*build, "-p", "squall-tools", "--bin", "squall")
+        cargo(*build, "-p", "squall-tools", "--bin", "squall", "--features", "parquet")
         release = join_path("target", "release")
         mkdirp(prefix.bin, prefix.lib.squall, prefix.share.man.man1)
         install(join_path(release, "squall"), prefix.bin)
