@@ -9,68 +9,10 @@ use squall_netsim::sim::{
 use squall_netsim::topology::Topology;
 use squall_netsim::workload::{Flow, Start, Workload};
 
-const US: Picos = Picos::micros(1);
+#[path = "../../netsim/src/sim/tests/networks.rs"]
+mod networks;
 
-fn flow(id: u32, src: u32, dst: u32, bytes: u64) -> Flow {
-    let start = Start::At(0);
-    Flow {
-        id,
-        src,
-        dst,
-        bytes,
-        start,
-        on_started: None,
-        on_sent: None,
-        on_received: None,
-        job: 0,
-        level: 0,
-    }
-}
-
-fn workload(hosts: u32, flows: Vec<Flow>) -> Workload {
-    Workload { hosts, flows, ..Workload::default() }
-}
-
-/// Host `i` sends to host `i + shift`.
-fn shifted(hosts: u32, shift: u32, bytes: u64) -> Workload {
-    let flows = (0..hosts).map(|host| flow(host + 1, host, (host + shift) % hosts, bytes));
-    workload(hosts, flows.collect())
-}
-
-fn incast(hosts: u32, bytes: u64) -> Workload {
-    workload(hosts, (1..hosts).map(|host| flow(host, host, 0, bytes)).collect())
-}
-
-fn star(hosts: u32) -> SimConfig {
-    SimConfig::new(Topology::star(hosts, Rate::gbps(100), US, Picos::ZERO))
-}
-
-/// Four leaves of four hosts and two spines, or more.
-fn leaf_spine(spines: u32) -> SimConfig {
-    let rate = Rate::gbps(100);
-    SimConfig::new(Topology::leaf_spine(4, spines, 4, rate, rate, US, Picos::ZERO))
-}
-
-fn squall(config: &mut SimConfig) -> &mut SquallConfig {
-    match &mut config.host.transport {
-        Transport::Squall(squall) => squall,
-        Transport::Roce(_) => panic!("another transport"),
-    }
-}
-
-fn run(config: &SimConfig, workload: &Workload) -> Results {
-    Simulation::new(config, workload).expect("a sound configuration").run(&mut ())
-}
-
-/// Every packet that was sent was received, trimmed or dropped, once nothing is under way.
-fn conserved(results: &Results) {
-    let totals = &results.totals;
-    let sent = totals.packets + totals.retransmitted;
-    let accounted = totals.delivered + totals.dropped + totals.trimmed;
-    // A trimmed packet may be dropped later; and the last copies may still be under way.
-    assert!(accounted <= sent + totals.control_dropped, "{totals:?}");
-    assert!(sent <= accounted + totals.under_way, "{totals:?}");
-}
+use networks::{US, conserved, flow, incast, leaf_spine, run, shifted, squall, star, workload};
 
 /// Rates of all flows at a sample taken `us` microseconds from the start, in tenths of Gb/s.
 fn rates_at(results: &Results, us: usize) -> Vec<u64> {

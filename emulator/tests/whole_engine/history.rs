@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use squall_base::{Rate, Rng, Span, UserSlice};
+use squall_base::{Rate, Rng, Span};
 use squall_cc::{NetworkProfile, PathsConfig, Scope, SenderConfig};
 use squall_emulator::Emulation;
 use squall_engine::{
@@ -297,9 +297,9 @@ pub(crate) fn run(seed: u64, shown: bool) -> Totals {
     let long = long || (crashing && one.contains(&scope));
     for (n, host) in world.hosts.iter_mut().enumerate() {
         let base = host.memory.put(&pattern(n as u64, REGION));
-        host.memory.regions.insert(READ, (UserSlice::lent(base, REGION), false));
-        let base = host.memory.alloc(REGION);
-        host.memory.regions.insert(WRITE, (UserSlice::lent(base, REGION), true));
+        host.memory.register(READ, base, REGION, true, false);
+        let base = host.memory.alloc(REGION as usize);
+        host.memory.register(WRITE, base, REGION, false, true);
     }
     let mut history = History {
         crashed: vec![false; world.hosts.len()],
@@ -414,7 +414,7 @@ impl History {
                 if self.world.hosts[at].dead {
                     return;
                 }
-                let base = self.world.hosts[at].memory.alloc(len);
+                let base = self.world.hosts[at].memory.alloc(len as usize);
                 let remote = RemoteIov::One(RemoteSeg { address: offset, len, key: READ });
                 let op = self.rma(at, peer, Work::Read(remote), Buf::new(base, len), None);
                 self.world.submit(at, op);
@@ -513,7 +513,7 @@ impl History {
         let now = self.world.time();
         let context = self.ops.len() as u64 + 1;
         let host = &mut self.world.hosts[to];
-        let base = host.memory.alloc(room);
+        let base = host.memory.alloc(room as usize);
         let op = RecvOp {
             source,
             space: MatchSpace::Tagged,

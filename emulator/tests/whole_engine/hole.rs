@@ -74,7 +74,7 @@ fn a_dead_spine_fails_nothing() {
     for seed in [0, 2] {
         let mut world = world(seed);
         for host in &mut world.hosts {
-            host.memory.alloc(2 * LEN);
+            host.memory.alloc(2 * LEN as usize);
         }
         (0..4).for_each(|at| exchange(&mut world, at));
         let (hole, healed) = (BEGIN + Picos::micros(10_000), BEGIN + Picos::micros(2_010_000));

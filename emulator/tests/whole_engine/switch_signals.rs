@@ -105,7 +105,7 @@ fn send(world: &mut World, from: usize) {
 
 /// Each sender has its bytes, and the first host receives for each.
 fn prepare(world: &mut World) {
-    world.hosts[0].memory.alloc(SENDERS as u64 * LEN);
+    world.hosts[0].memory.alloc(SENDERS * LEN as usize);
     for from in 1..=SENDERS {
         let bytes: Vec<u8> = (0..LEN).map(|at| byte(from, at)).collect();
         world.hosts[from].memory.put(&bytes);

@@ -1,16 +1,18 @@
 //! Engines on an emulated network, in virtual time.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 
-use squall_base::{Batch, Rng, SecretRng, Time, TrafficClass, UserSlice};
+use squall_base::{Batch, Rng, SecretRng, Time, TrafficClass};
 use squall_emulator::{Delivery, Emulation, Route};
-use squall_engine::{
-    Access, Completion, Config, Engine, KeyError, Memory, NoChannels, Operation, PacketMarks,
-    PeerId,
-};
+use squall_engine::{Completion, Config, Engine, NoChannels, Operation, PacketMarks, PeerId};
 use squall_net::emulator::frame::PacketFrame;
 use squall_netsim::Picos;
+
+#[allow(dead_code, unreachable_pub)] // the engine's own tests use the rest
+#[path = "../../../engine/tests/world/memory.rs"]
+mod memory;
+
+pub(crate) use memory::VecMemory;
 
 /// The configuration of an endpoint whose secrets follow from `seed`.
 pub(crate) fn configured(seed: u64) -> Config {
@@ -23,84 +25,10 @@ pub(crate) fn configured(seed: u64) -> Config {
 /// Where every host's virtual clock begins.
 pub(crate) const BEGIN: Picos = Picos::micros(1_000);
 
-/// A host's memory: bytes, handed out from the front, and what peers may read and write.
-#[derive(Default)]
-pub(crate) struct Bytes {
-    bytes: Vec<u8>,
-    /// By key: where, and whether it may be written (else read).
-    pub(crate) regions: HashMap<u64, (UserSlice, bool)>,
-}
-
-impl Bytes {
-    /// Room for `len` bytes, zeroed.
-    pub(crate) fn alloc(&mut self, len: u64) -> u64 {
-        let base = self.bytes.len() as u64;
-        self.bytes.resize(self.bytes.len() + len as usize, 0);
-        base
-    }
-
-    /// Room that holds `data`.
-    pub(crate) fn put(&mut self, data: &[u8]) -> u64 {
-        let base = self.alloc(data.len() as u64);
-        self.bytes[base as usize..].copy_from_slice(data);
-        base
-    }
-
-    pub(crate) fn get(&self, base: u64, len: u64) -> &[u8] {
-        &self.bytes[base as usize..(base + len) as usize]
-    }
-}
-
-impl Memory for Bytes {
-    fn write(&mut self, to: UserSlice, data: &[u8]) {
-        self.bytes[to.base as usize..][..data.len()].copy_from_slice(data);
-    }
-
-    fn read(&self, from: UserSlice, out: &mut [u8]) {
-        out.copy_from_slice(&self.bytes[from.base as usize..][..out.len()]);
-    }
-
-    fn update(
-        &mut self,
-        at: UserSlice,
-        old: &mut [u8],
-        next: &mut dyn FnMut(&[u8], &mut [u8]) -> bool,
-    ) -> bool {
-        self.read(at, old);
-        let mut new = old.to_vec();
-        if next(old, &mut new) {
-            self.write(at, &new);
-        }
-        true
-    }
-
-    fn resolve(
-        &self,
-        key: u64,
-        address: u64,
-        len: u64,
-        access: Access,
-    ) -> Result<UserSlice, KeyError> {
-        let (region, writable) = self.regions.get(&key).ok_or(KeyError::BadKey)?;
-        let allowed = match access {
-            Access::RemoteRead => !*writable,
-            Access::RemoteWrite => *writable,
-            Access::RemoteReadWrite => false,
-        };
-        if !allowed {
-            return Err(KeyError::Permission);
-        }
-        if address.checked_add(len).is_none_or(|end| end > region.len) {
-            return Err(KeyError::OutOfRange);
-        }
-        Ok(region.part(address, len))
-    }
-}
-
 /// An endpoint, one a host.
 pub(crate) struct Host {
     pub(crate) engine: Engine,
-    pub(crate) memory: Bytes,
+    pub(crate) memory: VecMemory,
     pub(crate) addr: SocketAddr,
     /// Does nothing, hears nothing.
     pub(crate) dead: bool,
@@ -142,7 +70,7 @@ impl World {
             let addr = SocketAddr::from(([10, 0, 0, n as u8 + 1], 5000 + n as u16));
             let (engine, pdc) = configure(rng.next_u64(), addr.port());
             let engine = Engine::new(engine, pdc);
-            Host { engine, memory: Bytes::default(), addr, dead: false, life: 0 }
+            Host { engine, memory: VecMemory::default(), addr, dead: false, life: 0 }
         });
         Self {
             now: BEGIN,

@@ -10,75 +10,15 @@ use crate::workload::{Flow, Start, Trigger, TriggerKind, Workload};
 use crate::{Bytes, Picos};
 use squall_base::Rate;
 
-const US: Picos = Picos::micros(1);
+mod networks;
 
-fn flow(id: u32, src: u32, dst: u32, bytes: u64) -> Flow {
-    let start = Start::At(0);
-    Flow {
-        id,
-        src,
-        dst,
-        bytes,
-        start,
-        on_started: None,
-        on_sent: None,
-        on_received: None,
-        job: 0,
-        level: 0,
-    }
-}
-
-fn workload(hosts: u32, flows: Vec<Flow>) -> Workload {
-    Workload { hosts, flows, ..Workload::default() }
-}
-
-/// Returns flows in which host `i` sends to host `i + shift`.
-fn shifted(hosts: u32, shift: u32, bytes: u64) -> Workload {
-    let flows = (0..hosts).map(|host| flow(host + 1, host, (host + shift) % hosts, bytes));
-    workload(hosts, flows.collect())
-}
-
-fn incast(hosts: u32, bytes: u64) -> Workload {
-    workload(hosts, (1..hosts).map(|host| flow(host, host, 0, bytes)).collect())
-}
-
-fn star(hosts: u32) -> SimConfig {
-    SimConfig::new(Topology::star(hosts, Rate::gbps(100), US, Picos::ZERO))
-}
-
-/// Returns a network of four leaves of four hosts and `spines` spines.
-fn leaf_spine(spines: u32) -> SimConfig {
-    let rate = Rate::gbps(100);
-    SimConfig::new(Topology::leaf_spine(4, spines, 4, rate, rate, US, Picos::ZERO))
-}
-
-fn squall(config: &mut SimConfig) -> &mut SquallConfig {
-    match &mut config.host.transport {
-        Transport::Squall(squall) => squall,
-        Transport::Roce(_) => panic!("another transport"),
-    }
-}
-
-fn run(config: &SimConfig, workload: &Workload) -> Results {
-    Simulation::new(config, workload).expect("a sound configuration").run(&mut ())
-}
+use networks::{US, conserved, flow, incast, leaf_spine, run, shifted, squall, star, workload};
 
 /// Returns the results without the values that may differ between two runs.
 fn essence(mut results: Results) -> Results {
     results.totals.wall_s = 0.0;
     results.totals.peak_bytes = 0;
     results
-}
-
-/// Checks that every packet that was sent was received, trimmed or dropped, once no packet is in
-/// flight.
-fn conserved(results: &Results) {
-    let totals = &results.totals;
-    let sent = totals.packets + totals.retransmitted;
-    let accounted = totals.delivered + totals.dropped + totals.trimmed;
-    // A trimmed packet may be dropped later, and the last copies may still be in flight.
-    assert!(accounted <= sent + totals.control_dropped, "{totals:?}");
-    assert!(sent <= accounted + totals.under_way, "{totals:?}");
 }
 
 #[test]
