@@ -376,7 +376,7 @@ def misuse_of_squall(words: list[str], help_of: Callable[[tuple[str, ...]], str 
             option = re.match(r"--[\w-]+|-\w|", word)
             if option and option[0] and not re.search(rf"(?<![\w-]){re.escape(option[0])}(?![\w-])", text):
                 return f"squall {' '.join(path)} has no option {option[0]}"
-        elif re.search(rf"^  {re.escape(word)}(?: |$)", text.partition("\nCommands:")[2].partition("\nOptions:")[0], re.M):
+        elif re.search(rf"^  {re.escape(word)}(?: |$)", text.partition("Commands:\n")[2].partition("\nOptions:")[0], re.M):
             path = (*path, word)
             text = help_of(path) or ""
         elif not path:

@@ -277,8 +277,8 @@ def make_sbom() -> None:
         if (ROOT / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, copy / name)
-    options = ("--quiet", "--format", "json", "--spec-version", "1.5", "--target", TRIPLE, "--no-default-features")
-    options += ("--features", "squall-tools/parquet")
+    form = ("--quiet", "--format", "json", "--spec-version", "1.5", "--target", TRIPLE)
+    options = (*form, "--no-default-features", "--features", "squall-tools/parquet")
     checked("cargo", "cyclonedx", *options, "--override-filename", "bom", env=build_environment(), cwd=copy)
     for directory, word in (("tools", "sbom"), (".", "provider-sbom")):
         # Crates of the workspace are named after the directory in which they were found.

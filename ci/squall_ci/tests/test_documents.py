@@ -76,3 +76,31 @@ class Documents(unittest.TestCase):
         ends = [line for line in done.stdout.splitlines() if line.startswith("::end")]
         self.assertEqual(ends, ["::end 0 0", "::end 1 3", "::end 2 0", "::end 3 0"])
         self.assertIn("\n3\n", done.stdout)
+
+    def test_a_command_line_is_split_into_programs(self) -> None:
+        line = 'X=1 squall sim --load a > out && (eval "$(squall env)"; ci/run list) | sort'
+        self.assertEqual(
+            documents.calls(line),
+            [["squall", "sim", "--load", "a"], ["out"], ["eval", "$(squall env)"], ["ci/run", "list"], ["sort"]],
+        )
+
+    def test_what_the_programs_do_not_accept_is_found(self) -> None:
+        pages = {
+            (): "Commands:\n  sim    Simulate\n  plan   Experiments\n\nOptions:\n  -h, --help\n",
+            ("sim",): "Options:\n  -o, --out <FILE>\n      --topo <T>\n",
+            ("plan",): "Commands:\n  run  Run\n\nOptions:\n",
+            ("plan", "run"): "Options:\n  --quick\n",
+        }
+        for words, problem in (
+            ("squall sim --topo star:8 -o x", None),
+            ("squall sim --topology star:8", "squall sim has no option --topology"),
+            ("squall plan run 04b --quick", None),
+            ("squall plan run 04b --quickly", "squall plan run has no option --quickly"),
+            ("squall simulate", "squall has no command simulate"),
+            ("squall sim --topo=star:8 -- app --vtk", None),
+        ):
+            self.assertEqual(documents.misuse_of_squall(words.split(), pages.get), problem, words)
+        self.assertIsNone(documents.misuse_of_tool(["ci/run", "suite", "hostile", "--quick"]))
+        self.assertIsNone(documents.misuse_of_tool(["ci/test", "--fast"]))
+        self.assertIsNotNone(documents.misuse_of_tool(["ci/run", "suite", "hostiles"]))
+        self.assertIsNotNone(documents.misuse_of_tool(["ci/run", "suite", "hostile", "--slowly"]))

@@ -13,7 +13,7 @@ import unittest
 
 from squall_ci import process
 from squall_ci.paths import ROOT
-from squall_ci.steps import run_steps, Step
+from squall_ci.steps import Kept, run_steps, Step
 
 GOOD = Step("good", [["true"]], fast=True)
 BAD = Step("bad", [["sh", "-c", "echo first; echo the reason; exit 3"], ["touch", "never"]])
@@ -50,6 +50,19 @@ class Steps(unittest.TestCase):
     def test_all_well_is_zero_and_nothing_run_is_not(self) -> None:
         self.assertEqual(self.run_them([GOOD])[0], 0)
         self.assertEqual(self.run_them([BAD], fast=True)[0], 1)
+
+    def test_what_passed_is_kept_and_what_failed_is_tried_again(self) -> None:
+        file = self.logs / "passed.json"
+        counted = Step("counted", [["sh", "-c", f"echo run >> {self.logs}/count"]])
+        for _ in range(2):
+            with contextlib.redirect_stdout(io.StringIO()) as said:
+                self.assertEqual(run_steps([counted, BAD], self.logs, kept=Kept(file)), 1)
+            self.assertRegex(said.getvalue(), r"(?m)^FAIL  bad ")
+            self.assertTrue(said.getvalue().endswith("1 passed, 1 failed\n"))
+        self.assertEqual((self.logs / "count").read_text(), "run\n")
+        with contextlib.redirect_stdout(io.StringIO()):
+            run_steps([counted], self.logs, kept=Kept(file, forget=True))
+        self.assertEqual((self.logs / "count").read_text(), "run\nrun\n")
 
     def test_only_the_named_run_and_unknown_names_fail(self) -> None:
         self.assertEqual(self.run_them([GOOD, BAD], "good")[0], 0)
