@@ -149,6 +149,8 @@ class Part:
 MPICH_VENV: dict[str, tuple[str, ...]] = {"mpich": (MPICH, MPI4PY, "numpy")}
 # Tools for networks that lose or refuse packets.
 NETWORK = ("nftables", "ethtool", "iproute2")
+# For an emulator on another machine.
+SSH = ("openssh-server", "openssh-client")
 COMPILERS = ("build-essential", "pkg-config", "git", "clang", "libclang-dev")
 PARTS = {
     "build": Part(
@@ -176,7 +178,7 @@ PARTS = {
     ),
     "lint": Part("ruff and mypy, for ci/run python", venvs={"lint": (RUFF, MYPY)}),
     "documents": Part("Dask and pandas, for ci/run check commands", venvs={"documents": DOCUMENTS}),
-    "network": Part("tools for networks that lose or refuse packets", NETWORK),
+    "network": Part("tools for networks that lose or refuse packets, and ssh", (*NETWORK, *SSH)),
     "demo": Part(
         "what ci/demo shows, and no more: the build, MPICH, network namespaces",
         (*COMPILERS, "libfabric-dev", *NETWORK, "procps"),
