@@ -7,7 +7,6 @@
 //! - [`ask`]: sends a command of the command line to a running emulator.
 //! - [`Timeline`]: changes to the network at given times of a job. `squall run --on` starts one
 //!   on an emulator of its own, and records the job.
-//! - `tunnel`: attaches endpoints of other machines over UDP.
 //!
 //! In virtual time ([`VirtualTimeConfig`]) the network goes on only when no process can send anything
 //! earlier any more, and processes only when the network has reached their time. Rates need no scaling
@@ -36,7 +35,6 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod timeline;
-pub mod tunnel;
 mod virtual_relay;
 
 use std::io::{self, ErrorKind, Read, Write};

@@ -596,7 +596,8 @@ impl Relay {
         // Rewrite the header as the receiver will see it.
         header.addr = SocketAddr::new(source.ip(), header.entropy);
         header.trimmed = false;
-        // Endpoints use the same clock, but a sender may claim a time in the future.
+        // Endpoints of this machine use the same clock. A time in the future, which the clock of another
+        // machine may show, counts as now, and one that the network has passed as the network's time.
         let at = self.model(header.sent.min(now));
         let route = Route { from, to, flow: Route::flow(source, dst) };
         self.emulation.send(at, route, header, payload, tag);
@@ -813,7 +814,7 @@ struct WaitResult {
 }
 
 /// Opens the socket, accessible to this user only.
-pub(super) fn listen(path: &std::path::Path) -> io::Result<UnixListener> {
+fn listen(path: &std::path::Path) -> io::Result<UnixListener> {
     let listener = match UnixListener::bind(path) {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
             // A regular file refuses connections just like the socket of a dead emulator. Only

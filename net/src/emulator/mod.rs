@@ -71,7 +71,7 @@ pub struct EmulatorPort {
     last_overflow: u32,
 }
 
-/// Returns the monotonic time, which both ends of the socket share.
+/// Returns the monotonic time, which both ends of the socket share if they are on one machine.
 fn now() -> Time {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: clock_gettime(2) writes one timespec, into a local variable. Every Linux has this clock, so it

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io::Write as _;
-use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,10 +9,8 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::join::{self, JoinArgs};
-use super::tunnel::{self, TunnelArgs};
 use crate::plan::TopologyTable;
 use squall_base::{Rate, Span};
-use squall_emulator::tunnel::FarEnd;
 use squall_emulator::{
     Command, Relay, RelayConfig, Status, VirtualTimeConfig, ask, parse_rate, parse_share,
 };
@@ -46,8 +43,6 @@ pub(crate) enum EmulateCommand {
     Up(Box<UpArgs>),
     /// Run a job on an emulator that is up, beside others that are on it.
     Join(JoinArgs),
-    /// Lead to an emulator that is up on another machine, by UDP: opens a socket here for endpoints and commands.
-    Tunnel(TunnelArgs),
     /// End a running emulator.
     Down,
     /// Endpoints, counters of every queue, failures, and how far behind real time it is.
@@ -160,9 +155,6 @@ pub(crate) struct EmulatorArgs {
     /// time].
     #[arg(long, value_name = "US")]
     pub host_delay: Option<u64>,
-    /// Let other machines in, whose `squall emulate tunnel` leads to this UDP address and port. Whoever reaches it is let in.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub listen: Option<SocketAddr>,
     /// Seed of hashing and marking.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -269,20 +261,6 @@ impl EmulatorArgs {
         };
         Relay::open(config).map_err(|e| e.to_string())
     }
-
-    /// Opens the far end of tunnels to the emulator at `socket`, if other machines are let in.
-    pub(crate) fn far_end(&self, socket: &Path, quiet: bool) -> Result<Option<FarEnd>, String> {
-        let Some(addr) = self.listen else { return Ok(None) };
-        let far = FarEnd::open(addr, socket, move |line| {
-            if !quiet {
-                print_line(line);
-            }
-        })?;
-        if !quiet {
-            print_line(format_args!("listening for tunnels at {}", far.addr()));
-        }
-        Ok(Some(far))
-    }
 }
 
 /// Describes an emulator in one line.
@@ -305,7 +283,6 @@ pub(crate) fn run(args: &EmulateArgs) -> ExitCode {
     let command = match &args.command {
         EmulateCommand::Up(up) => return finish(self::up(args, up)),
         EmulateCommand::Join(job) => return join::run(&args.socket(), job),
-        EmulateCommand::Tunnel(tunnel) => return tunnel::run(&args.socket(), tunnel),
         EmulateCommand::Down => Command::Down,
         EmulateCommand::Status { .. } => Command::Status,
         EmulateCommand::FailLink { link } => Command::FailLink(link.clone()),
@@ -366,7 +343,6 @@ fn up(args: &EmulateArgs, up: &UpArgs) -> Result<(), String> {
         let about = about(&relay);
         print(format_args!("emulator at {}: {about}\n", args.socket().display()))?;
     }
-    let _tunnels = up.emulator.far_end(&args.socket(), up.quiet)?;
     let mut say = |line: fmt::Arguments<'_>| {
         if !up.quiet {
             // The process that started the emulator may be gone.

@@ -2,4 +2,3 @@
 
 pub(crate) mod cli;
 mod join;
-mod tunnel;

@@ -77,14 +77,7 @@ pub(super) fn run(
     };
     let virtual_time = args.virtual_time.config()?;
     let in_virtual_time = virtual_time.is_some();
-    if in_virtual_time && emulator.listen.is_some() {
-        return Err(
-            "--virtual: ranks of other machines cannot be in virtual time; leave --listen out"
-                .into(),
-        );
-    }
     let mut relay = emulator.open(on, socket.clone(), virtual_time)?;
-    let _tunnels = emulator.far_end(&socket, quiet)?;
     let mut record = Record::prepare(args.record.as_deref(), args.report.as_deref())?;
     relay.serve_job(timeline, record.is_wanted());
 
