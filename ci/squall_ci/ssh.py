@@ -18,7 +18,7 @@ from squall_ci.process import Word
 # Seconds that the server, and then the client, may take to come up, and that they may take to end.
 PATIENCE, GRACE = 15.0, 5.0
 # What a user without the programs is told.
-ADVICE = "apt-get install openssh-server openssh-client"
+ADVICE = "ci/run setup ssh installs ssh and sshd"
 # The name of the other machine in the client's configuration.
 MACHINE = "machine"
 

@@ -57,7 +57,7 @@ def steps() -> list[Step]:
         return Step(name, [[RUN, "check", name, *words]], seconds, missing=missing)
 
     return [
-        Step("setup", [[RUN, "setup", "all"]], HOUR, terminal=True),
+        Step("setup", [[RUN, "setup", "all", "ssh"]], HOUR, terminal=True),
         Step("build", [[RUN, "build"]]),
         # Hidden errors of rustdoc are errors here.
         Step("docs", [docs], env={"RUSTDOCFLAGS": "-D warnings"}),

@@ -149,8 +149,6 @@ class Part:
 MPICH_VENV: dict[str, tuple[str, ...]] = {"mpich": (MPICH, MPI4PY, "numpy")}
 # Tools for networks that lose or refuse packets.
 NETWORK = ("nftables", "ethtool", "iproute2")
-# For an emulator on another machine.
-SSH = ("openssh-server", "openssh-client")
 COMPILERS = ("build-essential", "pkg-config", "git", "clang", "libclang-dev")
 PARTS = {
     "build": Part(
@@ -178,7 +176,9 @@ PARTS = {
     ),
     "lint": Part("ruff and mypy, for ci/run python", venvs={"lint": (RUFF, MYPY)}),
     "documents": Part("Dask and pandas, for ci/run check commands", venvs={"documents": DOCUMENTS}),
-    "network": Part("tools for networks that lose or refuse packets, and ssh", (*NETWORK, *SSH)),
+    "network": Part("tools for networks that lose or refuse packets", NETWORK),
+    # Not by default: Debian starts the machine's own sshd when it installs this.
+    "ssh": Part("ssh and sshd, for the emulator on another machine in ci/run suite emulator", ("openssh-server", "openssh-client")),
     "demo": Part(
         "what ci/demo shows, and no more: the build, MPICH, network namespaces",
         (*COMPILERS, "libfabric-dev", *NETWORK, "procps"),
