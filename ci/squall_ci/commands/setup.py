@@ -178,7 +178,9 @@ PARTS = {
     "documents": Part("Dask and pandas, for ci/run check commands", venvs={"documents": DOCUMENTS}),
     "network": Part("tools for networks that lose or refuse packets", NETWORK),
     # Not by default: Debian starts the machine's own sshd when it installs this.
-    "ssh": Part("ssh and sshd, for the emulator on another machine in ci/run suite emulator", ("openssh-server", "openssh-client")),
+    "ssh": Part(
+        "ssh and sshd, for the emulator on another machine in ci/run suite emulator", ("openssh-server", "openssh-client")
+    ),
     "demo": Part(
         "what ci/demo shows, and no more: the build, MPICH, network namespaces",
         (*COMPILERS, "libfabric-dev", *NETWORK, "procps"),
