@@ -1,6 +1,6 @@
 //! Types that all Squall crates share.
 //!
-//! - [`Time`], [`Span`] and [`Rate`] are plain values.
+//! - [`Time`], [`Span`] and [`Rate`] are plain values; [`quantity`] parses what people write.
 //! - [`Psn`] is a serial number, and [`Instance`] identifies an endpoint.
 //! - [`Rng`] is a seeded generator for repeatable runs; [`SecretRng`] and [`JobKey`] are for
 //!   secrets.
@@ -20,6 +20,7 @@ mod instance;
 mod job_key;
 mod memory;
 mod psn;
+pub mod quantity;
 mod rate;
 mod rng;
 mod secret;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use squall_base::Rate;
+use squall_base::{Rate, quantity};
 use squall_netsim::model::Failure;
 use squall_netsim::topology::{Node, Topology};
 
@@ -55,23 +55,11 @@ fn error<T>(text: String) -> Result<T, CommandError> {
 /// # Errors
 /// The text is no rate; the error shows what one looks like.
 pub fn parse_rate(text: &str) -> Result<Rate, CommandError> {
-    let bad =
-        || CommandError(format!("'{text}' where a rate such as 100M, 2.5G or 40G was expected"));
-    let unit =
-        ["bit/s", "b/s", "bps"].iter().find_map(|unit| text.strip_suffix(unit)).unwrap_or(text);
-    let (number, unit) = unit.split_at_checked(unit.len().saturating_sub(1)).ok_or_else(bad)?;
-    let factor = match unit.to_ascii_uppercase().as_str() {
-        "M" => 1e6,
-        "G" => 1e9,
-        "T" => 1e12,
-        _ => return Err(bad()),
-    };
-    let rate = number.parse::<f64>().map_err(|_| bad())? * factor;
-    if !(1.0..1e16).contains(&rate) {
-        return Err(bad());
-    }
-    // The range check above keeps the cast in bounds.
-    Ok(Rate(rate as u64))
+    // Ten petabits per second are far above any link, and zero would never send.
+    let allowed = |rate: &Rate| (1..10_000_000_000_000_000).contains(&rate.0);
+    quantity::parse_rate(text).filter(allowed).ok_or_else(|| {
+        CommandError(format!("'{text}' where a rate such as 100M, 2.5G or 40G was expected"))
+    })
 }
 
 /// Parses a share of packets such as `0.01` or `1%`.
@@ -79,14 +67,9 @@ pub fn parse_rate(text: &str) -> Result<Rate, CommandError> {
 /// # Errors
 /// The text is no share; the error shows what one looks like.
 pub fn parse_share(text: &str) -> Result<f64, CommandError> {
-    let share = match text.strip_suffix('%') {
-        Some(percent) => percent.parse::<f64>().map(|percent| percent / 100.0),
-        None => text.parse(),
-    };
-    match share {
-        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => error(format!("'{text}' where a share such as 0.01 or 1% was expected")),
-    }
+    quantity::parse_probability(text).ok_or_else(|| {
+        CommandError(format!("'{text}' where a share such as 0.01 or 1% was expected"))
+    })
 }
 
 impl FromStr for Command {

@@ -15,6 +15,7 @@ use std::path::Path;
 
 use super::Command;
 use squall_base::Span;
+use squall_base::quantity::parse_span;
 use squall_netsim::Picos;
 use squall_netsim::formats::{FormatError, read_text};
 use squall_netsim::model::FailureEvent;
@@ -27,21 +28,8 @@ pub struct Timeline {
     events: Vec<(Span, Command)>,
 }
 
-/// Parses a length of time, such as `200ms`.
-fn parse_time(text: &str) -> Option<Span> {
-    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
-    let (number, unit) = text.split_at(end);
-    let factor = match unit {
-        "ns" => 1.0,
-        "us" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        _ => return None,
-    };
-    let nanos = number.parse::<f64>().ok()? * factor;
-    // One day at most, so the result fits.
-    (0.0..=86_400e9).contains(&nanos).then_some(Span(nanos as u64))
-}
+/// Latest time of an event: a day after the first packet.
+const LATEST: Span = Span::secs(86_400);
 
 impl Timeline {
     /// Reads a timeline from a file. Links and switches that it names must exist in `topology`.
@@ -112,7 +100,8 @@ impl Timeline {
 
 fn event(line: &str, topology: &Topology) -> Result<(Span, Command), String> {
     let (time, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-    let at = parse_time(time)
+    let at = parse_span(time)
+        .filter(|at| *at <= LATEST)
         .ok_or_else(|| format!("'{time}' where a time such as 0s, 200ms or 1.5s was expected"))?;
     let command: Command = rest.trim().parse().map_err(|error: super::CommandError| error.0)?;
     if command.target().is_none() {

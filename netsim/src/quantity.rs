@@ -5,38 +5,22 @@ use std::str::FromStr;
 
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use squall_base::quantity::{Kilobyte, parse_bytes};
 
-/// A number of bytes, in files and on command lines: an integer, or text with a unit (`"2MiB"`,
-/// `"128 KiB"`, `"2MB"`, `"512"`).
+/// A number of bytes, in files and on command lines: an integer, or text with a unit (`"16K"`,
+/// `"2MiB"`, `"128 KiB"`, `"2MB"`, `"512"`). `KB`, `MB` and `GB` are powers of 1000.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
 #[serde(transparent)]
 pub struct Bytes(pub u64);
-
-const UNITS: &[(&str, u64)] = &[
-    ("KiB", 1 << 10),
-    ("MiB", 1 << 20),
-    ("GiB", 1 << 30),
-    ("KB", 1_000),
-    ("kB", 1_000),
-    ("MB", 1_000_000),
-    ("GB", 1_000_000_000),
-    ("B", 1),
-    ("", 1),
-];
 
 impl FromStr for Bytes {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let unit = text[digits..].trim();
-        let parsed = UNITS.iter().find(|known| known.0 == unit).and_then(|&(_, factor)| {
-            let number: u64 = text[..digits].parse().ok()?;
-            number.checked_mul(factor)
-        });
-        parsed.map(Self).ok_or_else(|| {
+        parse_bytes(text, Kilobyte::Of1000).map(Self).ok_or_else(|| {
             format!(
-                "`{text}` is no size; expected a whole number with B, KiB, MiB, GiB, KB, MB or GB"
+                "`{text}` is no size: expected a number and no unit or B, K, M, G, KiB, MiB, GiB \
+                 (powers of 1024), KB, MB or GB (powers of 1000); write 16K or 2MiB"
             )
         })
     }
@@ -60,7 +44,7 @@ impl<'de> Deserialize<'de> for Bytes {
             type Value = Bytes;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a size such as 4096 or \"2MiB\"")
+                f.write_str("a size such as 4096, \"16K\" or \"2MiB\"")
             }
 
             fn visit_u64<E: Error>(self, value: u64) -> Result<Bytes, E> {

@@ -3,6 +3,7 @@
 use core::marker::PhantomData;
 use core::ops::RangeInclusive;
 
+use squall_base::quantity::{self, Kilobyte};
 use squall_base::{Rate, Span};
 use squall_cc::{PathsConfig, Scope, SenderConfig};
 use squall_engine::LossDetection;
@@ -78,21 +79,7 @@ impl<const MIN: u32, const MAX: u32> Kind for AutoCount<MIN, MAX> {
     }
 }
 
-/// Splits "16K" into 16 and "K".
-fn split(text: &str) -> Option<(f64, &str)> {
-    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    Some((number.parse().ok()?, unit.trim()))
-}
-
-/// `number * unit` when that is a whole number a u64 holds.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked against the range
-fn scale(number: f64, unit: f64) -> Option<u64> {
-    let value = (number * unit).round();
-    (0.0..9.0e18).contains(&value).then_some(value as u64)
-}
-
-/// A size in bytes, or "auto".
+/// A size in bytes, or "auto". `KB`, `MB` and `GB` are powers of 1024, as `K`, `M` and `G` are.
 pub(crate) struct Bytes;
 
 impl Kind for Bytes {
@@ -102,18 +89,9 @@ impl Kind for Bytes {
         if text.eq_ignore_ascii_case("auto") {
             return Ok(None);
         }
-        split(text)
-            .and_then(|(n, unit)| {
-                let unit = unit.trim_end_matches(['B', 'b']).trim_end_matches('i');
-                let factor = match unit.to_ascii_uppercase().as_str() {
-                    "" => 1u64,
-                    "K" => 1 << 10,
-                    "M" => 1 << 20,
-                    "G" => 1 << 30,
-                    _ => return None,
-                };
-                scale(n, factor as f64)
-            })
+        // The sum of two sizes must not wrap.
+        quantity::parse_bytes(text, Kilobyte::Of1024)
+            .filter(|bytes| *bytes <= u64::MAX / 2)
             .map(Some)
             .ok_or_else(|| "a size such as 4096, 16K, 8M or 1G, or auto".to_owned())
     }
@@ -129,18 +107,8 @@ impl Kind for Time {
         if text.eq_ignore_ascii_case("auto") {
             return Ok(None);
         }
-        split(text)
-            .and_then(|(n, unit)| {
-                let factor = match unit {
-                    "ns" => 1.0,
-                    "us" => 1e3,
-                    "ms" => 1e6,
-                    "s" => 1e9,
-                    _ => return None,
-                };
-                scale(n, factor)
-            })
-            .map(|ns| Some(Span::nanos(ns)))
+        quantity::parse_span(text)
+            .map(Some)
             .ok_or_else(|| "a time such as 500ns, 20us, 5ms or 10s, or auto".to_owned())
     }
 }
@@ -155,19 +123,9 @@ impl Kind for BitRate {
         if text.eq_ignore_ascii_case("auto") {
             return Ok(None);
         }
-        split(text)
-            .and_then(|(n, unit)| {
-                let unit = unit.trim_end_matches("bit/s").trim_end_matches("bps");
-                let factor = match unit.to_ascii_uppercase().as_str() {
-                    "M" => 1e6,
-                    "G" => 1e9,
-                    "T" => 1e12,
-                    _ => return None,
-                };
-                scale(n, factor)
-            })
-            .filter(|bps| *bps >= 1_000_000)
-            .map(|bps| Some(Rate(bps)))
+        quantity::parse_rate(text)
+            .filter(|rate| rate.0 >= 1_000_000)
+            .map(Some)
             .ok_or_else(|| "a rate of at least 1M, such as 100M, 25G or 400G, or auto".to_owned())
     }
 }
@@ -446,7 +404,7 @@ mod tests {
     #[test]
     fn units() {
         assert_eq!(Bytes::parse("16K"), Ok(Some(16384)));
-        assert_eq!(Bytes::parse("1.5MiB"), Ok(Some(1_572_864)));
+        assert_eq!(Bytes::parse("16KB"), Ok(Some(16384)));
         assert_eq!(Bytes::parse("auto"), Ok(None));
         assert!(Bytes::parse("16Q").is_err() && Bytes::parse("").is_err());
         assert!(Bytes::parse("99999999999G").is_err());

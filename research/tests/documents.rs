@@ -11,7 +11,7 @@ fn the_page_of_network_options_is_up_to_date() {
     let mut made = String::from(
         "# Options of a network\n\n\
          Keys of a plan's `[network]` and options of `squall sim` and `squall emulate up`. `squall emulate status` shows what\n\
-         a running emulator has, before scaling. Sizes take B, KB, KiB, MB and MiB; `--no-trim` is `--trimming false`,\n\
+         a running emulator has, before scaling. Sizes take B, K, KB, KiB, M, MB and MiB; `--no-trim` is `--trimming false`,\n\
          `--no-ecn` is `--ecn none` (in a plan `[]`). Made from `netsim/src/model/config.rs`.\n\n\
          | key | option | meaning |\n|---|---|---|\n",
     );

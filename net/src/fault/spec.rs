@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::base::Span;
+use crate::base::quantity::{parse_probability, parse_span};
 
 /// The faults to inject and their rates. Every port draws from its own generator, so a run can be
 /// reproduced as far as its packets arrive in the same order.
@@ -91,7 +92,7 @@ impl FromStr for FaultSpec {
             let wrong = |expected| FaultSpecError { term: term.into(), expected };
             let (key, value) = term.split_once('=').ok_or_else(|| wrong(KEYS))?;
             let value = value.trim();
-            let p = || probability(value).ok_or_else(|| wrong(PROBABILITY));
+            let p = || parse_probability(value).ok_or_else(|| wrong(PROBABILITY));
             match key.trim() {
                 "loss" | "drop" => spec.loss = p()?,
                 "dup" | "duplicate" => spec.dup = p()?,
@@ -119,14 +120,6 @@ impl FromStr for FaultSpec {
     }
 }
 
-fn probability(text: &str) -> Option<f64> {
-    let p = match text.strip_suffix('%') {
-        Some(percent) => percent.trim().parse::<f64>().ok()? / 100.0,
-        None => text.parse().ok()?,
-    };
-    (0.0..=1.0).contains(&p).then_some(p)
-}
-
 fn range(text: &str) -> Option<(Span, Span)> {
     let (low, high) = match text.split_once("..") {
         Some((low, high)) => (time(low)?, time(high)?),
@@ -136,17 +129,6 @@ fn range(text: &str) -> Option<(Span, Span)> {
 }
 
 fn time(text: &str) -> Option<Span> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let scale = match unit.trim() {
-        "ns" => 1.0,
-        "us" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        _ => return None,
-    };
-    let nanos = number.parse::<f64>().ok()? * scale;
     // One hour is longer than any timeout of the transport.
-    (0.0..=3.6e12).contains(&nanos).then(|| Span::nanos(nanos as u64))
+    parse_span(text).filter(|span| *span <= Span::secs(3600))
 }

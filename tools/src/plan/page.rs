@@ -37,7 +37,7 @@ over = { transport = \"eqds\" }
 at_most = 1.0
 ```
 
-Lengths are bytes, or take KB, KiB, MB and MiB. A kind has the keys of its section, and those that its table gives to several kinds. \
+Lengths are bytes, or take a unit: `16K` and `16KiB` are 16384 bytes, `16KB` 16000; M and G likewise. A kind has the keys of its section, and those that its table gives to several kinds. \
 Metrics are in [metrics.md](metrics.md), and the parameters of congestion control in [algorithms.md](algorithms.md).
 ";
 

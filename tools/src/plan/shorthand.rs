@@ -173,6 +173,7 @@ mod tests {
         let incast = Some(Ok(WorkloadTable::Generated(Spec::new(incast))));
         assert_eq!(WorkloadTable::from_word("incast:32x2MiB"), incast);
         assert_eq!(WorkloadTable::from_word("incast:32:2MiB"), incast);
+        assert_eq!(WorkloadTable::from_word("incast:32x2M"), incast);
         let word = "poisson:websearch:0.5,duration_us=1000,random=true";
         let poisson = Pattern::Poisson {
             sizes: Distribution::by_name("websearch").expect("a name"),
