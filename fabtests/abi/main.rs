@@ -36,6 +36,8 @@ struct Run {
     #[serde(default)]
     alone: bool,
     #[serde(default)]
+    nightly: bool,
+    #[serde(default)]
     devices: bool,
     #[serde(default)]
     key: bool,
@@ -91,7 +93,7 @@ fn trial(run: &Run, program: &str, libfabric: Option<PathBuf>) -> Trial {
     let later = if libfabric.is_some() { "::later_libfabric" } else { "" };
     let alone = if run.alone { "alone::" } else { "" };
     let missing = libfabric.as_ref().is_some_and(|path| !path.join("libfabric.so.1").exists());
-    let (run, program) = (run.clone(), program.to_owned());
+    let (run, program, nightly) = (run.clone(), program.to_owned(), run.nightly);
     let name = format!("{alone}{}::{program}{later}", run.name);
     let test = Trial::test(name, move || {
         let built = compile(&program)?;
@@ -102,7 +104,7 @@ fn trial(run: &Run, program: &str, libfabric: Option<PathBuf>) -> Trial {
         execute(&run, &built, libfabric.as_deref())
     });
     // `ci/run setup mpi` brings the other libfabric.
-    test.with_ignored_flag(missing)
+    test.with_ignored_flag(missing || nightly)
 }
 
 /// A directory for programs, libraries or statistics.

@@ -122,6 +122,7 @@ def run_programs(tally: Tally, chosen: Sequence[Program], at_once: int) -> int:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("only", nargs="*", metavar="PROGRAM", help="a crate, or a program such as abi")
+    parser.add_argument("--nightly", action="store_true", help="also the C ABI tests of further conditions, in minutes")
     parser.add_argument("--without-abi", action="store_true", help="leave the C ABI tests out, which take longest")
 
 
@@ -136,8 +137,9 @@ def main(args: argparse.Namespace) -> int:
     for program in chosen:
         if program.name == ABI:
             given = (program.crate, program.name, program.path, program.directory)
-            beside.insert(0, Program(*given, ("--skip", ALONE)))
-            last.append(Program(*given, (ALONE,)))
+            more = ("--include-ignored",) if args.nightly else ()
+            beside.insert(0, Program(*given, ("--skip", ALONE, *more)))
+            last.append(Program(*given, (ALONE, *more)))
         else:
             beside.append(program)
     total = run_programs(tally, beside, os.cpu_count() or 1) + run_programs(tally, last, 1)

@@ -67,6 +67,7 @@ def steps() -> list[Step]:
         # What the packages have and ci/test does not build.
         Step("parquet", [[*cargo, "-p", f"squall-{crate}", "--features", "parquet"] for crate in ("netsim", "tools")]),
         deny(),
+        Step("abi-more", [[RUN, "check", "tests", "--nightly", "abi"]], HOUR),
         suite("fabtests", "squall"),
         *(
             Step(f"mpi-{name}", [[*mpi, name, "squall", n] for n in (2, 4)])
