@@ -1,8 +1,8 @@
 """Run what ci/test leaves out: release builds, documents, every MPI, hostile networks, the papers, mutants, histories.
 
-At most four hours on two cores. Names of steps select those alone. What passed is kept for each commit
+Meant for at most four hours on two cores. Names of steps select those alone. What passed is kept for each commit
 (target/nightly/COMMIT): a run that was stopped goes on where it was, and one that failed tries again what failed. --again
-forgets what is kept. Files that differ from the commit are not told apart: then nothing is kept.
+forgets what is kept. Nothing is kept while files differ from the commit.
 
 Suites of other projects are built elsewhere. SQUALL_FOREIGN names a directory with any of these in it, by these names:
 mpich and mpi4py (their source trees, the tests built), fabtests-1 and fabtests-2 (directories of programs), nccl (a
@@ -43,7 +43,7 @@ def without_tools() -> str:
 def steps() -> list[Step]:
     """Returns all steps, in order: the shorter ones first."""
     cargo: list[Word] = ["cargo", "test", "--profile", "ci", "--locked", "--quiet"]
-    docs = ["cargo", "doc", "--workspace", "--no-deps", "--document-private-items", "--locked", "--quiet"]
+    docs = ["cargo", "doc", "--profile", "ci", "--workspace", "--no-deps", "--document-private-items", "--locked", "--quiet"]
     mpi: list[Word] = [RUN, "suite", "mpi", "--quick"]
     # If the named directory does not exist, the step runs and fails.
     found = os.environ.get("SQUALL_ORACLE") or dissector().exists()
