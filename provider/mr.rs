@@ -157,8 +157,7 @@ impl Regions {
     /// A peer has accessed a region.
     pub(crate) fn count(&self, kind: OpKind, id: RegionId) {
         let which = match kind {
-            OpKind::RemoteRead => flags::REMOTE_READ,
-            OpKind::RemoteFetch => flags::REMOTE_READ | flags::REMOTE_WRITE,
+            OpKind::RemoteRead | OpKind::RemoteFetch => flags::REMOTE_READ,
             _ => flags::REMOTE_WRITE,
         };
         let counters = self.counters.get(&id).into_iter().flatten();

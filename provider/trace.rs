@@ -213,7 +213,7 @@ impl Trace {
     /// that, and wait for it.
     fn end(&mut self, done: &Completion, shown: bool, address: SocketAddr) {
         let came = matches!(done.status, Ok(()) | Err(OpError::Truncated { .. }));
-        if !came || done.visibility == Visibility::Kept {
+        if !came || matches!(done.visibility, Visibility::Kept | Visibility::RegionOnly) {
             return;
         }
         let now = clock::now();

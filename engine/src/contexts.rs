@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use crate::base::Time;
 use crate::channel::{ChannelId, ShmId};
+use crate::fences::OperationClasses;
 use crate::operation::PeerId;
 use crate::packet_form::PacketForm;
 use crate::part::Part;
@@ -87,6 +88,8 @@ pub(crate) struct Context {
     /// Operations that may not begin yet, and that operations in the queue may overtake. They are older than those in
     /// the queue, except for one at the head that has sent some of its packets. Only shared-memory channels have any.
     set_aside: VecDeque<Key>,
+    /// The ordering classes of the operations that were set aside.
+    aside_classes: OperationClasses,
     /// At least one operation was set aside only because no slot was free.
     starved: bool,
     /// A packet sent since the queue was last empty is still unacknowledged.
@@ -168,8 +171,9 @@ impl Context {
 
     /// Sets the first operation of the queue aside, so that the operations behind it may overtake it. `for_slot` says
     /// that it waits for a slot and for nothing else.
-    pub(crate) fn set_first_aside(&mut self, for_slot: bool) {
+    pub(crate) fn set_first_aside(&mut self, classes: OperationClasses, for_slot: bool) {
         self.starved |= for_slot;
+        self.aside_classes = self.aside_classes.or(classes);
         self.set_aside.extend(self.queue.pop_front());
     }
 
@@ -195,11 +199,17 @@ impl Context {
         !self.set_aside.is_empty()
     }
 
+    /// Returns the ordering classes of the operations that were set aside.
+    pub(crate) const fn aside_classes(&self) -> OperationClasses {
+        self.aside_classes
+    }
+
     /// Puts the operations that were set aside back in front of the operations that could overtake them.
     #[cold]
     pub(crate) fn restore_set_aside(&mut self) {
         let at = usize::from(self.hold.half_way).min(self.queue.len());
         self.starved = false;
+        self.aside_classes = OperationClasses::NONE;
         let mut behind = self.queue.split_off(at);
         self.queue.append(&mut self.set_aside);
         self.queue.append(&mut behind);
@@ -317,6 +327,7 @@ impl Contexts {
             initiator,
             queue: VecDeque::new(),
             set_aside: VecDeque::new(),
+            aside_classes: OperationClasses::NONE,
             starved: false,
             prompt: false,
             active: false,

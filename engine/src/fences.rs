@@ -87,10 +87,10 @@ impl Order {
         self
     }
 
-    /// Returns whether an operation of these classes must not overtake messages.
+    /// Returns whether an operation of the classes `later` must not overtake one of the classes `earlier`.
     #[inline]
-    pub(crate) fn follows_sends(&self, classes: OperationClasses) -> bool {
-        !self.before(classes).and(OperationClasses::SEND).is_none()
+    pub(crate) fn follows(&self, later: OperationClasses, earlier: OperationClasses) -> bool {
+        !self.before(later).and(earlier).is_none()
     }
 
     /// Returns the classes of the earlier operations that an operation of these classes waits for.
@@ -205,11 +205,6 @@ impl Fences {
     pub(crate) fn can_start(&self, peer: PeerId, before: OperationClasses) -> bool {
         let Some(open) = self.open.get(peer.0 as usize) else { return true };
         open.parked.is_empty() && (before.is_none() || !open.has(before))
-    }
-
-    /// Counts an operation that starts without waiting.
-    pub(crate) fn begin(&mut self, peer: PeerId, classes: OperationClasses) {
-        self.peer_mut(peer).begin(classes);
     }
 
     /// Counts the end of an operation that had started. Returns whether others are parked.

@@ -46,6 +46,9 @@ pub struct Holdings {
     pub budget_is_consistent: bool,
     /// Writes of peers that are reported when all their packets have arrived, and are still incomplete.
     pub partial_writes: usize,
+    /// Operations of peers on several ranges that are reported when all their requests have ended, and are still
+    /// incomplete.
+    pub access_groups: usize,
     /// Requests from the receiving half to the sending half, plus the reads of messages that have ended.
     pub send_requests: usize,
     /// Channels: packet contexts plus shared-memory channels.

@@ -24,6 +24,7 @@
 //! through [`Memory`]. The engine has no thread, lock, clock, socket or log.
 #![forbid(unsafe_code)]
 
+mod access_groups;
 mod atomics;
 mod channel;
 mod completion;

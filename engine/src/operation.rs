@@ -1,5 +1,6 @@
 //! Operations and receives that the caller gives to the engine.
 
+use crate::access_groups::MAX_REQUESTS;
 use crate::atomics::{atomic_has_comparands, atomic_size, max_atomic_count};
 use crate::memory::Buf;
 use crate::wire::{AmoOp, AmoType};
@@ -35,6 +36,9 @@ pub enum Visibility {
     /// The caller keeps its own record of the operation under the context and decides there which
     /// entry to produce. The engine treats the operation like `ErrorEntry`.
     Kept,
+    /// No entry, and only the counters of the region count: the operation accessed several regions, and another
+    /// completion stands for it.
+    RegionOnly,
 }
 
 /// The moment at which the user considers an outbound operation complete.
@@ -147,11 +151,26 @@ impl Atomic {
             return Err(SubmitError::TooLong);
         }
         let fits = |buf: &Option<Buf>| buf.as_ref().is_none_or(|buf| buf.len() == total);
+        if remote.segs().len() > MAX_REQUESTS {
+            return Err(SubmitError::TooLong);
+        }
         let whole = remote.segs().iter().all(|seg| seg.len > 0 && seg.len.is_multiple_of(size));
         if !whole || total == 0 || !(reads || len == total) || !fits(compare) || !fits(result) {
             return Err(SubmitError::LengthMismatch);
         }
         Ok(())
+    }
+}
+
+impl Action {
+    /// Returns the number of remote ranges.
+    #[inline]
+    pub(crate) fn ranges(&self) -> usize {
+        match self {
+            Self::Message { .. } => 0,
+            Self::Write(remote) | Self::Read(remote) => remote.segs().len(),
+            Self::Atomic(atomic) => atomic.remote.segs().len(),
+        }
     }
 }
 
@@ -207,6 +226,9 @@ impl Operation {
         }
         match &self.action {
             Action::Message { .. } => Ok(()),
+            Action::Write(remote) | Action::Read(remote) if remote.segs().len() > MAX_REQUESTS => {
+                Err(SubmitError::TooLong)
+            }
             Action::Read(_) if self.options.inject => Err(SubmitError::InjectedRead),
             Action::Write(remote) | Action::Read(remote) if remote.len() != len => {
                 Err(SubmitError::LengthMismatch)

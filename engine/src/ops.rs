@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use crate::access_groups::GroupTag;
 use crate::base::{Psn, RegionId};
 use crate::channel::ChannelId;
 use crate::completion::{Completion, OpError, OpKind};
@@ -68,6 +69,8 @@ pub(crate) enum OpWork {
         offered: Option<OfferedPart>,
         region: RegionId,
         counts: bool,
+        /// The operation to which the read belongs.
+        group: GroupTag,
         cut: Option<ReturnCode>,
         /// The peer was outside the job when it sent the request that this operation answers.
         outside: bool,
@@ -77,9 +80,8 @@ pub(crate) enum OpWork {
     /// NO_OP that asks the peer for a sign of life, and whether it knows the operation that waits
     /// for it.
     Question { about: Option<Key>, subject: QuestionSubject },
-    /// An RMA operation of several ranges, which completes with its last part. `last` is a part
-    /// that starts only after all others have arrived.
-    Group { left: u32, error: Option<OpError>, last: Option<Key> },
+    /// An RMA operation of several ranges, which completes with its last part.
+    Group { left: u32, error: Option<OpError> },
 }
 
 /// The wire's codes of an atomic operation.
@@ -163,8 +165,9 @@ pub(crate) enum ReadOwner {
 pub(crate) enum OpOwner {
     /// The engine itself.
     Engine,
-    /// An RMA operation of several ranges, of which this is a part.
-    Group(Key),
+    /// An RMA operation of several ranges, of which this is a part, and the name by which the
+    /// target knows it.
+    Group(Key, GroupTag),
     /// The user.
     User(UserOp),
 }
@@ -456,7 +459,7 @@ impl Ops {
         owner: OpOwner,
     ) -> Key {
         let left = u32::try_from(parts).unwrap_or(u32::MAX);
-        let work = OpWork::Group { left, error: None, last: None };
+        let work = OpWork::Group { left, error: None };
         self.add(TxOp { label, owner, ..TxOp::new_internal(work, peer) })
     }
 

@@ -5,6 +5,7 @@ mod acks;
 mod atomic;
 mod ends;
 mod fragments;
+mod group_numbers;
 mod no_match;
 mod packet;
 mod questions;
@@ -18,6 +19,7 @@ mod unmatched;
 
 use std::collections::VecDeque;
 
+use crate::access_groups::GroupTag;
 use crate::base::{RegionId, SecretRng};
 use crate::channel::ChannelId;
 use crate::completion::{OpError, OpKind};
@@ -32,6 +34,7 @@ use crate::ops::{
 use crate::policy::{self, CompletionTime, Copy, OpClass, OpSize, Plan, PolicyInput, Protocol};
 use crate::slab::Key;
 use crate::step::Step;
+use group_numbers::GroupNumbers;
 use no_match::RefusedMessages;
 use questions::QuestionQueue;
 use unmatched::UnmatchedMessages;
@@ -64,6 +67,8 @@ pub(crate) struct Answer {
     pub(crate) offered: Option<OfferedPart>,
     /// The user wants to be notified when the answer has arrived.
     pub(crate) counts: bool,
+    /// The operation to which the read belongs.
+    pub(crate) group: GroupTag,
     /// The range of the read that these bytes cover; `None` if they are the whole read.
     pub(crate) part: Option<ReadPart>,
 }
@@ -81,6 +86,7 @@ impl Answer {
             region,
             offered: None,
             counts: false,
+            group: GroupTag::NONE,
             part: None,
         }
     }
@@ -111,6 +117,7 @@ pub(crate) struct Outbound {
     fences: Fences,
     refused: RefusedMessages,
     unmatched: UnmatchedMessages,
+    group_numbers: GroupNumbers,
 }
 
 impl Outbound {
@@ -124,6 +131,7 @@ impl Outbound {
             fences: Fences::new(order),
             refused: RefusedMessages::default(),
             unmatched: UnmatchedMessages::default(),
+            group_numbers: GroupNumbers::default(),
         }
     }
 
@@ -151,6 +159,9 @@ impl Outbound {
         };
         let plan = plan_operation(step, self.ops.copied(), &op, kind)?;
         if self.outstanding >= step.config.max_outstanding {
+            return Err(SubmitError::Again);
+        }
+        if op.action.ranges() > 1 && !self.group_numbers.has_room(op.peer, &self.ops) {
             return Err(SubmitError::Again);
         }
         let id = step.context_to(op.peer).ok_or(SubmitError::Again)?;
@@ -207,8 +218,7 @@ impl Outbound {
     }
 
     /// Starts a write or a read. Each of several ranges becomes a request of its own, in a group
-    /// that ends with the last of them. Remote CQ data must reach the target after the data of all
-    /// ranges, so the last range carries it and starts when all others have arrived.
+    /// that ends with the last of them.
     #[allow(clippy::too_many_arguments)] // one operation, in its parts
     fn submit_rma<M: Memory>(
         &mut self,
@@ -256,34 +266,42 @@ impl Outbound {
             }
             RemoteIov::Many(segs) => segs,
         };
-        self.outstanding += 1;
-        let group = self.ops.add_group(segs.len(), peer, label(op.buf.len(), None), owner);
+        let owner = self.add_group(step, peer, (segs.len(), label(op.buf.len(), None)), owner);
+        let native = step.config.wire.is_none();
         let mut at = 0;
         for (n, seg) in segs.iter().enumerate() {
-            let data = if n + 1 == segs.len() { op.data } else { None };
+            // A native target reports the data when it has all ranges. Other implementations report
+            // them with the request that carries them, which must not arrive before the others.
+            let is_last = n + 1 == segs.len();
+            let data = op.data.filter(|_| native || is_last);
+            if data.is_some() && !native {
+                turn.before = turn.before.or(classes);
+            }
             let (label, buf) = (label(seg.len, data), op.buf.part(at, seg.len));
             at += seg.len;
-            let draft =
-                OpDraft { work: work(*seg), peer, label, owner: OpOwner::Group(group), plan, turn };
-            if data.is_some() && n > 0 {
-                let part = self.prepare(step, mem, id, buf, draft);
-                if let Some(op) = self.ops.get_mut(part) {
-                    op.context = None;
-                }
-                if let Some(OpWork::Group { last, .. }) =
-                    self.ops.get_mut(group).map(|group| &mut group.work)
-                {
-                    *last = Some(part);
-                }
-            } else {
-                self.start(step, mem, id, buf, draft);
-            }
+            let draft = OpDraft { work: work(*seg), peer, label, owner, plan, turn };
+            self.start(step, mem, id, buf, draft);
             // The parts of one operation do not wait for each other.
             turn.before = OperationClasses::NONE;
         }
-        if segs.is_empty() {
+        if let (OpOwner::Group(group, _), true) = (owner, segs.is_empty()) {
             self.end_part_of_group(step, group, None);
         }
+    }
+
+    /// Adds an operation of several ranges. Returns the owner record of its parts.
+    fn add_group(
+        &mut self,
+        step: &Step<'_>,
+        peer: PeerId,
+        (parts, label): (usize, SesLabel),
+        owner: OpOwner,
+    ) -> OpOwner {
+        self.outstanding += 1;
+        let group = self.ops.add_group(parts, peer, label, owner);
+        let native = step.config.wire.is_none();
+        let tag = if native { self.group_numbers.add(peer, group, parts) } else { GroupTag::NONE };
+        OpOwner::Group(group, tag)
     }
 
     /// Queues a user operation, or a part of one, unless it must wait for others.
@@ -387,11 +405,12 @@ impl Outbound {
         peer: PeerId,
         answer: Answer,
     ) {
-        let Answer { read_id, bytes, copied, len, region, offered, counts, part } = answer;
+        let Answer { read_id, bytes, copied, len, region, offered, counts, group, part } = answer;
         let outside = counts_outside(step, id, peer);
         // A read has 32 bits of length.
         let whole = part.unwrap_or(ReadPart { offset: 0, total: len as u32 });
-        let work = OpWork::Response { read_id, offered, region, counts, cut: None, outside, whole };
+        let work =
+            OpWork::Response { read_id, offered, region, counts, group, cut: None, outside, whole };
         let mut op = TxOp::new_internal(work, peer);
         // The parts of an answer share the id of the read.
         op.progress.message_id = part.map(|_| read_id);

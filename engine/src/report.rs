@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use crate::access_groups::{AccessGroups, GroupTag, PeerAccess};
+use crate::base::RegionId;
 use crate::completion::{Completion, Notice, OpError, OpKind};
 use crate::counters::Counters;
 use crate::operation::{MatchSpace, PeerId, Visibility};
@@ -33,6 +35,7 @@ pub(crate) struct Report {
     completions: VecDeque<Completion>,
     notices: VecDeque<Notice>,
     losses: Losses,
+    access_groups: AccessGroups,
     pub(crate) counters: Counters,
 }
 
@@ -48,7 +51,7 @@ impl Report {
                 self.counters.op_errors += 1;
                 self.counters.op_cancelled += u64::from(error == OpError::Cancelled);
                 match completion.visibility {
-                    Visibility::CountOnly => self.losses.hidden += 1,
+                    Visibility::CountOnly | Visibility::RegionOnly => self.losses.hidden += 1,
                     Visibility::Entry | Visibility::ErrorEntry | Visibility::Kept => {
                         self.losses.shown += 1;
                     }
@@ -56,6 +59,64 @@ impl Report {
             }
         }
         self.completions.push_back(completion);
+    }
+
+    /// Reports an access of a peer to registered memory: an entry if it carries remote CQ data, else a count.
+    #[inline]
+    pub(crate) fn complete_access(&mut self, peer: PeerId, access: PeerAccess) {
+        let entry = if access.data.is_some() { Visibility::Entry } else { Visibility::CountOnly };
+        self.complete_visible_access(peer, access, entry);
+    }
+
+    fn complete_visible_access(
+        &mut self,
+        peer: PeerId,
+        access: PeerAccess,
+        visibility: Visibility,
+    ) {
+        let PeerAccess { kind, region, len, data } = access;
+        self.complete(Completion {
+            context: 0,
+            kind,
+            space: MatchSpace::Untagged,
+            len,
+            buf: 0,
+            data,
+            tag: 0,
+            peer: Some(peer),
+            region,
+            visibility,
+            released: false,
+            status: Ok(()),
+        });
+    }
+
+    /// Records the end of one request of an operation of several ranges, and reports the operation if that was its last
+    /// request. `outside` says that the peer is outside the job.
+    #[cold]
+    pub(crate) fn end_group_request(
+        &mut self,
+        (peer, outside): (PeerId, bool),
+        tag: GroupTag,
+        access: PeerAccess,
+    ) {
+        let ended = self.access_groups.end_request((peer, outside), tag, access);
+        let Some((access, regions)) = ended else { return };
+        self.complete_access(peer, PeerAccess { region: regions[0], ..access });
+        for region in regions.into_iter().skip(1).filter(|region| *region != RegionId::LENT) {
+            let also = PeerAccess { region, len: 0, data: None, ..access };
+            self.complete_visible_access(peer, also, Visibility::RegionOnly);
+        }
+    }
+
+    /// Returns the operations of several ranges that peers have begun.
+    pub(crate) const fn access_groups(&mut self) -> &mut AccessGroups {
+        &mut self.access_groups
+    }
+
+    /// Returns the number of operations of several ranges of which some requests have ended.
+    pub(crate) fn open_access_groups(&self) -> usize {
+        self.access_groups.len()
     }
 
     /// Records the failure of an operation whose success was reported when it was copied.

@@ -1,5 +1,6 @@
 //! The parts of an engine that other parts may use during a call.
 
+use crate::access_groups::{GroupTag, PeerAccess};
 use crate::base::Time;
 use crate::channel::ChannelId;
 use crate::config::Config;
@@ -74,6 +75,17 @@ impl Step<'_> {
         let key = ops.add(op);
         self.contexts.enqueue(id, key);
         key
+    }
+
+    /// Reports that an access of a peer to registered memory has ended, once for all requests of its operation.
+    #[inline]
+    pub(crate) fn report_access(&mut self, peer: PeerId, group: GroupTag, access: PeerAccess) {
+        if group.is_none() {
+            self.report.complete_access(peer, access);
+        } else {
+            let outside = self.is_outside(peer);
+            self.report.end_group_request((peer, outside), group, access);
+        }
     }
 
     /// Ends a channel: its operations fail, and the peer is notified.

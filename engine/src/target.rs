@@ -3,12 +3,13 @@
 mod atomic;
 mod partial;
 
+use crate::access_groups::{GroupTag, PeerAccess};
 use crate::base::{RegionId, UserSlice};
 use crate::channel::ChannelId;
-use crate::completion::{Completion, OpKind};
+use crate::completion::OpKind;
 use crate::counters::Counters;
 use crate::memory::{Access, Buf, KeyError, Memory, Payload};
-use crate::operation::{MatchSpace, PeerId, Visibility};
+use crate::operation::PeerId;
 use crate::outbound::Answer;
 use crate::step::Step;
 use crate::wire::{ReturnCode, StdBody, StdRequest};
@@ -86,7 +87,8 @@ impl Target {
             reported.then_some(data)
         };
         if let Some(data) = whole {
-            step.report.complete(access_completion(OpKind::RemoteWrite, peer, region, total, data));
+            let access = PeerAccess { kind: OpKind::RemoteWrite, region, len: total, data };
+            step.report_access(peer, GroupTag::read(request).0, access);
         }
         Ok(())
     }
@@ -129,9 +131,9 @@ impl Target {
     ) -> Result<Answer, KeyError> {
         let (read_id, len) = (request.message_id, u64::from(request.request_length));
         let (bytes, region) = resolve_all(mem, request.match_bits, request.buffer_offset, len)?;
-        let counts = self.reports;
+        let (counts, group) = (self.reports, GroupTag::read(request).0);
         let copied = mem.copy_device_memory(&bytes)?;
-        Ok(Answer { read_id, bytes, copied, len, region, offered: None, counts, part: None })
+        Ok(Answer { read_id, bytes, copied, len, region, offered: None, counts, group, part: None })
     }
 
     /// Returns the number of writes that are reported when all their packets have arrived, and are still incomplete.
@@ -218,30 +220,6 @@ fn resolve_all<M: Memory>(
         pieces.push(piece);
     }
     Ok((Buf::from_slices(&pieces), region))
-}
-
-/// Returns the completion of a peer's access: an entry if it carries remote CQ data, else a count.
-pub(crate) fn access_completion(
-    kind: OpKind,
-    peer: PeerId,
-    region: RegionId,
-    len: u64,
-    data: Option<u64>,
-) -> Completion {
-    Completion {
-        context: 0,
-        kind,
-        space: MatchSpace::Untagged,
-        len,
-        buf: 0,
-        data,
-        tag: 0,
-        peer: Some(peer),
-        region,
-        visibility: if data.is_some() { Visibility::Entry } else { Visibility::CountOnly },
-        released: false,
-        status: Ok(()),
-    }
 }
 
 #[cfg(test)]

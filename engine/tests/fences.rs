@@ -146,3 +146,97 @@ fn promised_order_of_reads_and_writes_is_kept() {
     assert_eq!(early[1], 0);
     assert!(early[0] > 0, "the order differs without the promise");
 }
+
+/// Sends eight bytes from host 0 to host 1.
+fn send(w: &mut World, context: u64) {
+    let (peer, base) = (w.peer(0, 1), w.hosts[0].memory.put(&[1; 8]));
+    let action = Action::Message { space: MatchSpace::Untagged, tag: 0 };
+    let (buf, options) = (Buf::new(base, 8), Options::default());
+    w.submit(0, Operation { peer, action, buf, data: None, context, options }).unwrap();
+}
+
+/// Posts a receive of eight bytes at host 1.
+fn post(w: &mut World) {
+    let base = w.hosts[1].memory.alloc(8);
+    let op = RecvOp {
+        mode: RecvMode::Post,
+        space: MatchSpace::Untagged,
+        source: None,
+        tag: 0,
+        ignore: 0,
+        buf: Buf::new(base, 8),
+        context: 0,
+        visibility: Visibility::Entry,
+    };
+    let (now, host) = (w.now, &mut w.hosts[1]);
+    host.engine.receive(now, &mut host.memory, op).expect("the receive is accepted");
+}
+
+fn received(w: &World) -> usize {
+    w.hosts[1].done.iter().filter(|done| done.kind == OpKind::Recv).count()
+}
+
+/// What follows a write of several ranges with remote CQ data takes effect after all its ranges.
+#[test]
+fn promised_order_holds_behind_a_write_of_several_ranges_with_data() {
+    let (sends, reads, writes) =
+        (OperationClasses::SEND, OperationClasses::READ, OperationClasses::WRITE);
+    let order = Order::NONE.with(reads | writes | sends, writes);
+    for (seed, faults) in (0..20).zip([Faults::default(), BAD].into_iter().cycle()) {
+        let mut w = World::with(2, seed, faults, |config, _| config.order = order);
+        let base = region(&mut w, 20_000);
+        // The first message opens the channel.
+        post(&mut w);
+        send(&mut w, 0);
+        assert!(w.run(Span::secs(5), |w| w.hosts[0].done.len() == 1 && received(w) == 1));
+        w.run(Span::millis(10), |_| false);
+        for round in 1..5u8 {
+            let (peer, from) = (w.peer(0, 1), w.hosts[0].memory.put(&[10 * round; 18_000]));
+            let segs = [(0, 9000), (10_000, 9000)];
+            let segs = segs.map(|(address, len)| RemoteSeg { address, len, key: KEY });
+            let remote = RemoteIov::Many(segs.into());
+            let buf = Buf::new(from, 18_000);
+            let op = RmaOp { peer, buf, remote, data: Some(5), context: 1 };
+            w.submit(0, op.write()).unwrap();
+            let seen = read(&mut w, 18_999, 1, 2);
+            write(&mut w, 10_000, 4000, 10 * round + 1, DELIVERED);
+            post(&mut w);
+            send(&mut w, 3);
+            while received(&w) <= usize::from(round) {
+                assert!(w.step(), "seed {seed}");
+            }
+            let bytes = [10_000, 18_999].map(|at| w.hosts[1].memory.get(base + at, 1)[0]);
+            assert_eq!(bytes, [10 * round + 1, 10 * round], "seed {seed}: at the message");
+            assert!(w.run(Span::secs(5), |w| w.hosts[0].done.len() == 1 + 4 * usize::from(round)));
+            let bytes = [10_000, 18_999].map(|at| w.hosts[1].memory.get(base + at, 1)[0]);
+            assert_eq!(bytes, [10 * round + 1, 10 * round], "seed {seed}: at the end");
+            assert_eq!(w.hosts[0].memory.get(seen, 1), [10 * round], "seed {seed}: the read");
+        }
+    }
+}
+
+/// A read must not overtake a write that follows messages for which the peer has no room, even where nothing orders
+/// reads and messages.
+#[test]
+fn promised_order_holds_while_a_peer_has_no_room_for_messages() {
+    let (sends, reads, writes) =
+        (OperationClasses::SEND, OperationClasses::READ, OperationClasses::WRITE);
+    let order = Order::NONE.with(writes, sends).with(reads, writes);
+    let mut w = World::with(2, 3, Faults::default(), |config, _| {
+        config.order = order;
+        config.max_unexpected = 8;
+    });
+    region(&mut w, 100);
+    for _ in 0..200 {
+        send(&mut w, 0);
+        w.run(Span::micros(10), |_| false);
+    }
+    write(&mut w, 0, 8, 9, DELIVERED);
+    let seen = read(&mut w, 0, 8, 2);
+    w.run(Span::millis(20), |_| false);
+    for _ in 0..200 {
+        post(&mut w);
+    }
+    assert!(w.run(Span::secs(5), |w| w.hosts[0].done.len() == 202));
+    assert_eq!(w.hosts[0].memory.get(seen, 8), [9; 8]);
+}

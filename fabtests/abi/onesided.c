@@ -451,14 +451,24 @@ static void what_peers_access_is_counted(void)
 					  NULL));
 		RETRY(&a, fi_fetch_atomic(a.ep, NULL, 1, NULL, results + 2056, NULL, a_to_b, 0, KEY, FI_UINT64,
 					  FI_ATOMIC_READ, NULL));
+		/* Operations of several ranges, the last one in two regions. */
+		struct iovec iov = {operands, 32};
+		struct fi_rma_iov ranges[] = {{0, 8, 9}, {16, 8, 9}, {32, 8, 9}, {48, 8, 9}};
+		struct fi_msg_rma msg = {.msg_iov = &iov, .iov_count = 1, .addr = a_to_b, .rma_iov = ranges, .rma_iov_count = 4, .data = 5};
+		RETRY(&a, fi_writemsg(a.ep, &msg, FI_COMPLETION));
+		RETRY(&a, fi_writemsg(a.ep, &msg, FI_COMPLETION | FI_REMOTE_CQ_DATA));
+		ranges[2].key = KEY;
+		RETRY(&a, fi_writemsg(a.ep, &msg, FI_COMPLETION));
+		iov.iov_base = results;
+		RETRY(&a, fi_readmsg(a.ep, &msg, FI_COMPLETION));
 	}
-	/* write, inject_write, writedata, the two atomics that change something */
-	reaches(writes, 15);
-	/* read, the two that fetch */
-	reaches(reads, 9);
-	/* inject_write, read, two atomics */
-	reaches(all, 12);
-	reaches(own, 21);
+	/* write, inject_write, writedata, the atomic that fetches nothing, three of several ranges */
+	reaches(writes, 21);
+	/* read, the two that fetch, one of several ranges */
+	reaches(reads, 12);
+	/* inject_write, read, two atomics, four of several ranges */
+	reaches(all, 24);
+	reaches(own, 33);
 	EQUAL(fi_cntr_readerr(own), 0);
 	EQUAL(fi_close(&counted->fid), 0);
 	EQUAL(fi_close(&all->fid), 0);

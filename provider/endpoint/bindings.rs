@@ -76,17 +76,8 @@ impl Bindings {
     /// Counts an operation that ended.
     #[inline]
     pub(crate) fn count(&self, kind: OpKind, success: bool) {
-        let counter = self.counter(kind);
-        if let Some(counter) = counter {
+        if let Some(counter) = self.counter(kind) {
             counter.count(success);
-        }
-        if kind == OpKind::RemoteFetch {
-            // It has also changed something; but where both are the same counter it is one operation.
-            let other = self.remote_write.as_ref().map(|c| &***c);
-            let same = |a: &Cntr| counter.is_some_and(|b| core::ptr::eq(a, b));
-            if let Some(other) = other.filter(|other| !same(other)) {
-                other.count(success);
-            }
         }
     }
 

@@ -295,8 +295,10 @@ impl Core {
         if self.trace.is_on() {
             self.trace.record_end(engine, done, bindings.counts(done.kind));
         }
-        if done.visibility == Visibility::Kept {
-            if let Some(done) = optional.after_completion(bindings, peers, engine, done) {
+        if matches!(done.visibility, Visibility::Kept | Visibility::RegionOnly) {
+            if done.visibility == Visibility::RegionOnly {
+                self.regions.lock().count(done.kind, done.region);
+            } else if let Some(done) = optional.after_completion(bindings, peers, engine, done) {
                 delivery.report_completion(bindings, peers, engine, &done);
             }
             return;

@@ -329,7 +329,9 @@ impl<M: Memory> PacketReceiver<'_, M> {
         self.count_other_payload(request, payload);
         let packet = message_packet(request, payload);
         let number = self.engine.write_ids.number(from.0, &packet);
-        let numbered = StdRequest { message_id: number, ..*request };
+        // Other implementations have no groups, and every index means this endpoint.
+        let plain = StdRequest { ri_generation: 0, resource_index: 0, ..*request };
+        let numbered = StdRequest { message_id: number, ..plain };
         let outcome = match self.handle_write(from, &numbered, Payload::Here(payload)) {
             PacketOutcome::Yes(Some(response)) => {
                 PacketOutcome::Yes(Some(Response { message_id: request.message_id, ..response }))
@@ -368,7 +370,13 @@ impl<M: Memory> PacketReceiver<'_, M> {
         let Some(address) = request.buffer_offset.checked_add(offset.into()) else {
             return refused(ReturnCode::BadAddr, request);
         };
-        let part = StdRequest { buffer_offset: address, request_length: len, ..*request };
+        let part = StdRequest {
+            buffer_offset: address,
+            request_length: len,
+            ri_generation: 0,
+            resource_index: 0,
+            ..*request
+        };
         match self.engine.target.read(self.mem, &part) {
             Ok(answer) => {
                 let answer = Answer { part: Some(ReadPart { offset, total }), ..answer };

@@ -11,6 +11,7 @@ impl Engine {
         let mut holdings = Holdings {
             completions: self.report.completions(),
             partial_writes: self.target.partial_writes(),
+            access_groups: self.report.open_access_groups(),
             ..Holdings::default()
         };
         self.outbound.count_holdings(&mut holdings);

@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 
 use super::{Engine, step};
+use crate::access_groups::GroupTag;
 use crate::base::{Psn, Time, Train};
 use crate::channel::ChannelId;
 use crate::completion::OpError;
@@ -339,6 +340,12 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
             step.report.counters.rx_unanswerable += 1;
             return PacketOutcome::Later(NackCode::NoSesMsgAvail);
         }
+        if !GroupTag::read(request).0.is_none() {
+            let outside = step.is_outside(peer);
+            if !step.report.access_groups().has_room(outside) {
+                return PacketOutcome::Later(NackCode::NoSesMsgAvail);
+            }
+        }
         let answer = match request.opcode {
             Opcode::Send
             | Opcode::TaggedSend
@@ -357,7 +364,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
                 return self.handle_atomic((id, peer), request, payload);
             }
             Opcode::NoOp => return self.answer_question((id, peer), request),
-            Opcode::Read if request.resource_index == RESOURCE_MEMORY => {
+            Opcode::Read if GroupTag::read(request).1 == RESOURCE_MEMORY => {
                 self.engine.target.read(self.mem, request)
             }
             Opcode::Read if request.resource_index == RESOURCE_RENDEZVOUS => {

@@ -181,6 +181,7 @@ impl Teardown<'_> {
         }
         self.engine.inbox.abort_offers_of(&mut step!(self.engine, self.now), peer, error);
         self.engine.contexts.set_question_open(peer, false);
+        self.engine.report.access_groups().forget(peer);
         // The peer must be verified again.
         self.engine.pdcs.admissions().forget(PeerKey(peer.0));
         self.engine.peers.get_mut(peer).forget_instance();

@@ -67,6 +67,7 @@ impl Engine {
             }
             self.pdcs.forget_peer(PeerKey(peer.0));
             self.contexts.set_question_open(peer, false);
+            self.report.access_groups().forget(peer);
         }
         for host in hosts {
             self.peers.paths.forget(host);

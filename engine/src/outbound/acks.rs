@@ -3,6 +3,7 @@
 
 use super::packet::split_rendezvous_key;
 use super::{Answer, Outbound, questions};
+use crate::access_groups::{GroupTag, PeerAccess};
 use crate::base::RegionId;
 use crate::channel::ChannelId;
 use crate::completion::{OpError, OpKind};
@@ -13,7 +14,6 @@ use crate::packet_outcome::PacketOutcome;
 use crate::part::Part;
 use crate::slab::Key;
 use crate::step::Step;
-use crate::target::access_completion;
 use crate::wire::{NackCode, Response, ResponseData, ReturnCode, StdRequest};
 
 impl Outbound {
@@ -61,17 +61,12 @@ impl Outbound {
             OpWork::Question { about, .. } => {
                 questions::handle_positive_answer(&mut self.ops, step, part.op, about);
             }
-            OpWork::Response { offered, cut, region, counts, .. } => {
+            OpWork::Response { offered, cut, region, counts, group, .. } => {
                 let (len, peer) = (op.label.len, op.peer);
                 self.ops.remove(part.op);
                 if counts && cut.is_none() {
-                    step.report.complete(access_completion(
-                        OpKind::RemoteRead,
-                        peer,
-                        region,
-                        len,
-                        None,
-                    ));
+                    let kind = OpKind::RemoteRead;
+                    step.report_access(peer, group, PeerAccess { kind, region, len, data: None });
                 }
                 if let (Some(offered), None) = (offered, cut) {
                     self.handle_read_served(step, offered, len);
@@ -177,6 +172,7 @@ impl Outbound {
             region: RegionId::LENT,
             offered: Some(OfferedPart { op: key, end }),
             counts: false,
+            group: GroupTag::NONE,
             part: None,
         };
         if len == 0 && end == op.label.len && served && !request.initiator_error {

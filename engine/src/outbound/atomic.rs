@@ -8,7 +8,7 @@ use crate::completion::OpKind;
 use crate::fences::OperationClasses;
 use crate::memory::{Buf, Memory};
 use crate::operation::{Atomic, MatchSpace, Operation};
-use crate::ops::{AtomicFields, OpBytes, OpOwner, OpWork, SesLabel};
+use crate::ops::{AtomicFields, OpBytes, OpWork, SesLabel};
 use crate::policy::{Copy, Plan};
 use crate::step::Step;
 use crate::wire::AmoOp;
@@ -39,9 +39,7 @@ impl Outbound {
         let segs = atomic.remote.segs();
         let mut owner = op_owner(kind, op, plan);
         if segs.len() > 1 {
-            self.outstanding += 1;
-            let label = label(atomic.remote.len());
-            owner = OpOwner::Group(self.ops.add_group(segs.len(), peer, label, owner));
+            owner = self.add_group(step, peer, (segs.len(), label(atomic.remote.len())), owner);
         }
         // The buffer of the operation is the one for its results, so it is not copied.
         let plan = Plan { copy: Copy::Never, ..plan };

@@ -57,7 +57,7 @@ impl Outbound {
         }
         match owner {
             OpOwner::User(_) => {}
-            OpOwner::Group(group) => self.end_part_of_group(step, group, error),
+            OpOwner::Group(group, _) => self.end_part_of_group(step, group, error),
             OpOwner::Engine => match work {
                 OpWork::Read { owner: ReadOwner::Message(message), .. } => {
                     self.pull_ends.push_back(PullEnd { message, error });
@@ -85,32 +85,22 @@ impl Outbound {
         failed: Option<OpError>,
     ) {
         let Some(op) = self.ops.get_mut(group) else { return };
-        let OpWork::Group { left, error, last } = &mut op.work else { return };
+        let peer = op.peer;
+        let OpWork::Group { left, error } = &mut op.work else { return };
         *left = left.saturating_sub(1);
         *error = error.or(failed);
         let (left, error) = (*left, *error);
-        if left == 1
-            && let Some(last) = last.take()
-        {
-            self.start_last(step, last, error);
-        } else if left == 0 {
+        if left == 0 {
             self.finish(step, group, error);
-        }
-    }
-
-    /// Starts the last part of a group, after all others have ended, or fails it with their error.
-    #[cold]
-    fn start_last(&mut self, step: &mut Step<'_>, key: Key, error: Option<OpError>) {
-        let Some(peer) = self.ops.get(key).map(|op| op.peer) else { return };
-        let fresh = if error.is_none() { step.context_to(peer) } else { None };
-        let Some(id) = fresh else {
-            self.finish(step, key, error.or(Some(OpError::Closed)));
-            return;
-        };
-        if let Some(op) = self.ops.get_mut(key) {
-            op.context = Some(id);
-            self.fences.begin(peer, op.classes);
-            step.contexts.enqueue(id, key);
+        } else if failed.is_some() {
+            // On a foreign wire the part with remote CQ data waits for the others.
+            let waits = |op: &TxOp| {
+                op.context.is_none() && matches!(op.owner, OpOwner::Group(of, _) if of == group)
+            };
+            for part in self.ops.select(waits) {
+                self.finish(step, part, error);
+            }
+            self.start_unblocked(step, peer);
         }
     }
 

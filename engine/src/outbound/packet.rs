@@ -3,10 +3,12 @@
 //! Some uses of standard headers are specific to this engine: the slot of a send with DC, the end of
 //! a rendezvous, an answer that was cut off. `docs/wire.md` describes them.
 
+use crate::access_groups::GroupTag;
 use crate::atomics::atomic_size;
 use crate::operation::MatchSpace;
 use crate::ops::{
-    AtomicFields, OpWork, RESOURCE_COLLECTIVE, RESOURCE_RENDEZVOUS, ReadOwner, ReadPart, TxOp,
+    AtomicFields, OpOwner, OpWork, RESOURCE_COLLECTIVE, RESOURCE_RENDEZVOUS, ReadOwner, ReadPart,
+    TxOp,
 };
 use crate::packet_form::PacketForm;
 use crate::part::Part;
@@ -145,7 +147,7 @@ fn request_header(form: &PacketForm, op: &TxOp, part: Part) -> StdRequest {
     let tag = if tagged { op.label.tag } else { 0 };
     let send = if tagged { Opcode::TaggedSend } else { Opcode::Send };
     let index = resource_index(op.label.space);
-    let (opcode, buffer_offset, match_bits, resource_index) = match op.work {
+    let (opcode, buffer_offset, match_bits, resource) = match op.work {
         OpWork::Eager | OpWork::Deferred | OpWork::Unmatched { .. } => (send, 0, tag, index),
         OpWork::Confirmed { slot, .. } => (send, u64::from(slot), tag, index),
         OpWork::Rendezvous { .. } if tagged => (Opcode::RendezvousTsend, 0, tag, index),
@@ -161,6 +163,11 @@ fn request_header(form: &PacketForm, op: &TxOp, part: Part) -> StdRequest {
         }
         OpWork::Response { .. } | OpWork::Group { .. } => (Opcode::NoOp, 0, 0, 0),
     };
+    let group = match op.owner {
+        OpOwner::Group(_, group) => group,
+        OpOwner::User(_) | OpOwner::Engine => GroupTag::NONE,
+    };
+    let (ri_generation, resource_index) = group.write(resource);
     StdRequest {
         opcode,
         delivery_complete: matches!(op.work, OpWork::Confirmed { .. }),
@@ -173,7 +180,7 @@ fn request_header(form: &PacketForm, op: &TxOp, part: Part) -> StdRequest {
         eom,
         som,
         message_id: op.progress.message_id.unwrap_or(0),
-        ri_generation: 0,
+        ri_generation,
         job_id: form.job_id,
         pid_on_fep: form.pid_on_fep,
         resource_index: form.index + resource_index,

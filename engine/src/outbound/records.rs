@@ -110,7 +110,7 @@ impl Ops {
                 break;
             }
             let for_slot = op.work.slot().is_some() && !context.slots.has_room();
-            context.set_first_aside(for_slot);
+            context.set_first_aside(op.classes, for_slot);
         }
         let Some(&key) = context.queue.front() else {
             if context.has_set_aside() {
@@ -215,7 +215,10 @@ fn must_wait(
     if of_engine {
         return op.work.slot().is_some() && starved;
     }
-    let follows = || context.has_set_aside() && (starved || config.order.follows_sends(op.classes));
+    let follows = || {
+        context.has_set_aside()
+            && (starved || config.order.follows(op.classes, context.aside_classes()))
+    };
     held || starved && op.work.slot().is_some()
         || match op.work {
             OpWork::Eager | OpWork::Confirmed { .. } | OpWork::Rendezvous { .. } => {

@@ -1,6 +1,7 @@
 //! Atomic operations of peers on registered memory. All checks come before the first change.
 
-use super::{Target, access_completion};
+use super::Target;
+use crate::access_groups::{GroupTag, PeerAccess};
 use crate::atomics::{
     Calculation, LONGEST, alignment, atomic_has_comparands, atomic_size, max_atomic_count,
 };
@@ -190,7 +191,8 @@ impl Target {
                 (true, false) => OpKind::RemoteFetch,
                 (false, false) => OpKind::RemoteUpdate,
             };
-            step.report.complete(access_completion(kind, peer, region, len, None));
+            let access = PeerAccess { kind, region, len, data: None };
+            step.report_access(peer, GroupTag::read(request).0, access);
         }
         Ok(fetches.then_some(Answer {
             read_id: request.message_id,
@@ -200,6 +202,7 @@ impl Target {
             region: RegionId::LENT,
             offered: None,
             counts: false,
+            group: GroupTag::NONE,
             part: None,
         }))
     }

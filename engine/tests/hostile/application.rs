@@ -71,8 +71,6 @@ pub(super) struct Op {
     pub(super) fence: bool,
     /// The length reported at the target with remote CQ data, if the operation has any.
     pub(super) reported: Option<u64>,
-    /// Number of requests, each of which accesses the other side's memory.
-    pub(super) requests: u64,
 }
 
 /// A region as both sides know it.
@@ -453,16 +451,6 @@ impl Application {
         (base, len): (u64, u64),
         (reports, fence): (bool, bool),
     ) {
-        let reported = match &action {
-            Action::Write(RemoteIov::Many(segs)) => segs.last().map_or(0, |seg| seg.len),
-            _ => len,
-        };
-        let requests = match &action {
-            Action::Write(RemoteIov::Many(segs)) | Action::Read(RemoteIov::Many(segs)) => {
-                segs.len() as u64
-            }
-            _ => 1,
-        };
         // The data are unique among all operations of all processes.
         let data = reports.then_some(self.first + self.ops.len() as u64);
         let op = Operation {
@@ -476,8 +464,7 @@ impl Application {
         if world.submit(self.at, op).is_ok() {
             let context = self.begin(world, what, (base, len), true);
             let op = &mut self.ops[context as usize];
-            (op.fence, op.reported) = (fence, data.map(|_| reported));
-            op.requests = requests;
+            (op.fence, op.reported) = (fence, data.map(|_| len));
             lend(world, self.at, context, base, false);
         }
     }
@@ -496,7 +483,6 @@ impl Application {
             proves,
             fence,
             reported,
-            requests: 1,
         });
         self.ops.len() as u64 - 1
     }

@@ -102,11 +102,9 @@ impl Accesses {
             let (kind, number, bytes) = match op.what {
                 What::Write { .. } => {
                     let bytes = op.len - op.reported.unwrap_or(0);
-                    (OpKind::RemoteWrite, op.requests - with_data, bytes)
+                    (OpKind::RemoteWrite, 1 - with_data, bytes)
                 }
-                What::Read { .. } | What::Reread { .. } => {
-                    (OpKind::RemoteRead, op.requests, op.len)
-                }
+                What::Read { .. } | What::Reread { .. } => (OpKind::RemoteRead, 1, op.len),
                 What::Count(count) if count.fetches => (OpKind::RemoteFetch, 1, 8),
                 What::Count(_) => (OpKind::RemoteUpdate, 1, 8),
                 _ => continue,
