@@ -8,4 +8,5 @@ mod endpoint;
 mod golden;
 mod histories;
 mod model;
+mod ranges;
 mod refusals;
