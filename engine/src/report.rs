@@ -17,8 +17,7 @@ const MAX_NOTICES: usize = 64;
 pub(crate) struct Losses {
     /// Failures with an error entry.
     shown: u64,
-    /// Failures without an entry: operations that completed when they were copied, or that only
-    /// count.
+    /// Failures without an entry: operations that completed when they were copied.
     hidden: u64,
 }
 
@@ -50,12 +49,7 @@ impl Report {
             Err(error) => {
                 self.counters.op_errors += 1;
                 self.counters.op_cancelled += u64::from(error == OpError::Cancelled);
-                match completion.visibility {
-                    Visibility::CountOnly | Visibility::RegionOnly => self.losses.hidden += 1,
-                    Visibility::Entry | Visibility::ErrorEntry | Visibility::Kept => {
-                        self.losses.shown += 1;
-                    }
-                }
+                self.losses.shown += 1;
             }
         }
         self.completions.push_back(completion);

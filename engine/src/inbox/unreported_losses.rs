@@ -48,8 +48,8 @@ impl UnreportedLosses {
 impl Inbox {
     /// Handles the loss of a peer. Receives that name it fail, unless they may mean the instance
     /// that has taken its place. If the peer died and operations were lost since `before` that were
-    /// complete when they were copied, or that leave no entry, and no other entry reported a loss,
-    /// then one undirected receive fails to report it.
+    /// complete when they were copied, and no other entry reported a loss, then one undirected
+    /// receive fails to report it.
     pub(crate) fn fail_receives(
         &mut self,
         step: &mut Step<'_>,
