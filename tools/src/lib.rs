@@ -11,6 +11,7 @@ mod decrypt;
 mod doctor;
 mod emulate;
 pub mod plan;
+mod provider;
 pub mod report;
 mod run;
 mod samples;

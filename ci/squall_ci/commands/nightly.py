@@ -92,7 +92,7 @@ def steps() -> list[Step]:
         check("wire", missing=no_dissector),
         check("commands"),
         check("guide"),
-        check("wheel"),
+        Step("wheel", [[RUN, "setup", "python"], [RUN, "check", "wheel"]], HOUR),
         suite("fuzz", "--quick"),
         suite("virtual"),
         suite("hostile", root=True),

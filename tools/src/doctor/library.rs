@@ -5,19 +5,17 @@ use std::process::{Command, Output};
 
 use super::environment::{output, variable};
 use super::finding::Finding;
-
-/// Name of the provider's file, which libfabric loads.
-const OBJECT: &str = "libsquall-fi.so";
+use crate::provider::{self, OBJECT};
 
 /// Checks FI_PROVIDER_PATH and FI_PROVIDER, and what libfabric does with them.
 pub(super) fn check() -> Vec<Finding> {
-    let mut findings = vec![load_path(variable("FI_PROVIDER_PATH").as_deref())];
+    let path = variable(provider::PATH);
+    let installed = if path.is_none() { provider::installed() } else { None };
+    let installed = installed.map(|folder| folder.display().to_string());
+    let mut findings = vec![load_path(path.as_deref(), installed.as_deref())];
     findings.extend(chosen(variable("FI_PROVIDER").as_deref()));
-    findings.extend(unnamed(
-        variable("FI_PROVIDER_PATH").as_deref(),
-        variable("FI_PROVIDER").as_deref(),
-    ));
-    findings.push(match fi_info(&["-p", "squall"]) {
+    findings.extend(unnamed(path.as_deref(), variable("FI_PROVIDER").as_deref()));
+    findings.push(match fi_info(&["-p", "squall"], installed.as_deref()) {
         Some(output) => asked(&output),
         None => Finding::note(
             "libfabric cannot be queried: fi_info is not in PATH, or does not end",
@@ -27,12 +25,20 @@ pub(super) fn check() -> Vec<Finding> {
     findings
 }
 
-fn load_path(path: Option<&str>) -> Finding {
+/// Checks the folder of the provider: the first one of FI_PROVIDER_PATH, or, if that is not set, the one that was built
+/// or installed with this program, where `squall run` finds it.
+fn load_path(path: Option<&str>, installed: Option<&str>) -> Finding {
     let Some(path) = path else {
-        return Finding::note(
-            "FI_PROVIDER_PATH is not set: libfabric searches its own directory alone",
-            format!("export FI_PROVIDER_PATH=DIRECTORY   # that holds {OBJECT} alone"),
-        );
+        return match installed {
+            Some(folder) => Finding::well(format!(
+                "{OBJECT} is in {folder}, where `squall run` finds it; for jobs started without it: export \
+                 FI_PROVIDER=squall FI_PROVIDER_PATH={folder}"
+            )),
+            None => Finding::note(
+                "FI_PROVIDER_PATH is not set: libfabric searches its own directory alone",
+                format!("export FI_PROVIDER_PATH=DIRECTORY   # that holds {OBJECT} alone"),
+            ),
+        };
     };
     let found = path.split(':').find(|folder| Path::new(folder).join(OBJECT).exists());
     match found {
@@ -68,15 +74,19 @@ fn unnamed(path: Option<&str>, provider: Option<&str>) -> Option<Finding> {
     })
 }
 
-fn fi_info(words: &[&str]) -> Option<Output> {
+/// Runs `fi_info`, with the provider of `folder` if one is given.
+fn fi_info(words: &[&str], folder: Option<&str>) -> Option<Output> {
     let mut command = Command::new("fi_info");
+    if let Some(folder) = folder {
+        command.env(provider::PATH, folder);
+    }
     // At this level, libfabric prints why it does not load or offer the provider.
     output(command.args(words).env("FI_LOG_LEVEL", "warn"))
 }
 
 fn asked(output: &Output) -> Finding {
     let said = String::from_utf8_lossy(&output.stdout);
-    let version = fi_info(&["--version"]);
+    let version = fi_info(&["--version"], None);
     let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     let version = version.as_deref().and_then(|text| {
         text.lines().find_map(|line| line.strip_prefix("libfabric: ")).map(str::to_owned)
@@ -113,6 +123,16 @@ mod tests {
     }
 
     #[test]
+    fn provider_that_squall_run_finds_is_found() {
+        let level = |path, installed| load_path(path, installed).level;
+        assert_eq!(level(None, Some("/opt/squall")), Level::Well);
+        assert_eq!(level(None, None), Level::Note);
+        assert_eq!(level(Some("/nowhere"), Some("/opt/squall")), Level::Fault);
+        let said = load_path(None, Some("/opt/squall")).to_string();
+        assert!(said.contains("FI_PROVIDER_PATH=/opt/squall"), "{said}");
+    }
+
+    #[test]
     fn a_provider_path_alone_is_noted() {
         let level = |path, provider| unnamed(path, provider).map(|finding| finding.level);
         assert_eq!(level(Some("/opt/squall"), None), Some(Level::Note));
@@ -122,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_path_without_the_library_is_a_fault() {
-        assert_eq!(load_path(None).level, Level::Note);
-        assert_eq!(load_path(Some("/nowhere:/tmp/neither")).level, Level::Fault);
+        assert_eq!(load_path(None, None).level, Level::Note);
+        assert_eq!(load_path(Some("/nowhere:/tmp/neither"), None).level, Level::Fault);
     }
 }

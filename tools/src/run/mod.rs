@@ -9,7 +9,6 @@ mod emulated;
 pub(crate) mod job;
 pub(crate) mod launchers;
 mod preparation;
-mod provider;
 pub(crate) mod record;
 mod standard_error;
 mod summary;

@@ -7,9 +7,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use super::launchers::{Launcher, MPI_IMPLEMENTATIONS, MpiImplementation};
-use super::provider;
 use super::switches::Switches;
 use crate::doctor::environment::{variable, variables_of};
+use crate::provider;
 
 /// Variable with the names of the providers that libfabric offers.
 const PROVIDERS: &str = "FI_PROVIDER";

@@ -6,8 +6,8 @@ use std::path::Path;
 use clap::{Args, ValueEnum};
 
 use super::preparation::Variables;
-use super::provider;
 use crate::doctor::environment::variable;
+use crate::provider;
 use squall_base::Span;
 use squall_emulator::{VirtualTimeConfig, VirtualTimeReport};
 use squall_net::emulator::frame::HostOverhead;

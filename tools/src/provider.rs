@@ -6,9 +6,9 @@ use std::process::Command;
 use crate::doctor::environment::{output, variable};
 
 /// Name of the provider's file, which libfabric loads.
-pub(super) const OBJECT: &str = "libsquall-fi.so";
+pub(crate) const OBJECT: &str = "libsquall-fi.so";
 /// Variable with the folders in which libfabric looks for providers.
-pub(super) const PATH: &str = "FI_PROVIDER_PATH";
+pub(crate) const PATH: &str = "FI_PROVIDER_PATH";
 /// A program that does nothing, in which the provider is loaded to see whether it can be.
 const IDLE_PROGRAM: &str = "/bin/true";
 
@@ -17,7 +17,7 @@ const IDLE_PROGRAM: &str = "/bin/true";
 ///
 /// # Errors
 /// There is no provider, or the dynamic loader refuses it.
-pub(super) fn search_path() -> Result<String, String> {
+pub(crate) fn search_path() -> Result<String, String> {
     let (path, file) = match variable(PATH) {
         Some(path) => {
             let files = path.split(':').map(|folder| Path::new(folder).join(OBJECT));
@@ -38,7 +38,7 @@ pub(super) fn search_path() -> Result<String, String> {
 }
 
 /// Returns the folder of the provider that was built or installed with this program, if it exists.
-fn installed() -> Option<PathBuf> {
+pub(crate) fn installed() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?.canonicalize().ok()?;
     let beside = program.parent()?;
     // A build, the wheel and the .deb, a prefix with lib64, and the .rpm, which has the provider in
