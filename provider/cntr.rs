@@ -333,7 +333,7 @@ impl Cntr {
             }
             (now.1 != errors).then_some(Err(Errno::AVAIL))
         };
-        let prepare = || self.arm(found.get(), Sleeper::Guest).is_ok();
+        let prepare = |sleeper| self.arm(found.get(), sleeper).is_ok();
         match wait::poll_until(wait::deadline(timeout), self.waits.waiter(), check, prepare) {
             Ok(answer) => answer,
             Err(Errno::AGAIN) => Err(Errno::TIMEDOUT),

@@ -155,7 +155,7 @@ boundary::exports! {
             Err(Errno::AGAIN) => None,
             answer => Some(answer),
         };
-        let prepare = || eq.try_wait(Sleeper::Guest).is_ok();
+        let prepare = |sleeper| eq.try_wait(sleeper).is_ok();
         wait::poll_until(wait::deadline(timeout), eq.waits.waiter(), check, prepare)?
     };
 
