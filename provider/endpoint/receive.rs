@@ -189,7 +189,6 @@ impl Endpoint {
             Ok(false) => {
                 core.flush(now);
                 core.deliver_completions(bindings);
-                core.wake_sleeper(bindings);
             }
             Err(refused) => {
                 if deferred.is_some() {
