@@ -174,6 +174,7 @@ impl Core {
         }
         if busy {
             virtual_time::note_progress();
+            self.peers.sync_peers(&self.engine);
             while let Some(notice) = self.engine.poll_notice() {
                 self.delivery.log(now, &self.engine, self.poller.trailer(), notice);
             }
@@ -217,6 +218,7 @@ impl Core {
         if self.monitor.is_due(now) {
             self.publish_statistics(now);
         }
+        self.peers.sync_peers(&self.engine);
         if arrived || self.engine.completions() > waiting {
             bindings.wake();
         }
