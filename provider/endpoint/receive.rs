@@ -153,7 +153,9 @@ impl Endpoint {
         } else {
             None
         };
-        let asked = call.flags.unwrap_or(defaults);
+        let given = call.flags.unwrap_or(defaults);
+        // The entry is the answer to a peek, whether or not the call asks for one (fi_tagged(3)).
+        let asked = if peeks { given | flags::COMPLETION } else { given };
         let (context, visibility) = match deferred {
             None => (call.context, bindings.rx.visibility(asked)),
             Some(deferred) => {
