@@ -48,7 +48,7 @@ pub(crate) struct Cntr {
     watch: Watch<Processor>,
     /// The numbers that the application has read last.
     seen: CounterPair,
-    /// The numbers that fi_poll found last.
+    /// The numbers that fi_poll found last, changed like the counter's when the application changes those.
     polled: CounterPair,
     waits: Waits,
     /// Work that begins when the counter has reached a number.
@@ -246,16 +246,19 @@ impl Cntr {
     /// fi_cntr_add.
     pub(crate) fn add(&self, value: u64) {
         self.watch.add(Field::Value, value);
-        self.polled.store(self.snapshot());
+        self.polled.value.store(value.wrapping_sub(unseen), Ordering::Relaxed);
         self.notify_change();
     }
 
     /// fi_cntr_set.
     pub(crate) fn set(&self, value: u64) {
         self.watch.set(Field::Value, value);
-        self.polled.store(self.snapshot());
+        // Not the present number: fi_poll may not have shown all operations in it yet.
+        self.polled.value.fetch_add(value, Ordering::Relaxed);
         self.notify_change();
     }
+        let polled = self.polled.value.load(Ordering::Relaxed);
+        let unseen = self.watch.get(Field::Value).wrapping_sub(polled);
 
     /// Attaches an endpoint, which reading drives from now on.
     pub(crate) fn attach(&self, endpoint: &Arc<Endpoint>, sockets: &[RawFd]) -> Result<()> {
