@@ -94,6 +94,10 @@ boundary::exports! {
             log::info!("FI_PEER counter refused: only completion queues and receive contexts can be shared");
             return Err(Errno::INVAL);
         }
+        if attr.flags != 0 {
+            log::info!("counter refused: flags {:#x} are unknown; set them to 0", attr.flags);
+            return Err(Errno::INVAL);
+        }
         let set = wait::set_of(attr.wait_obj, attr.wait_set)?;
         place.write(Cntr::create(objects::share(domain)?, attr, set, context)?)
     };
@@ -246,19 +250,19 @@ impl Cntr {
     /// fi_cntr_add.
     pub(crate) fn add(&self, value: u64) {
         self.watch.add(Field::Value, value);
-        self.polled.value.store(value.wrapping_sub(unseen), Ordering::Relaxed);
+        // Not the present number: fi_poll may not have shown all operations in it yet.
+        self.polled.value.fetch_add(value, Ordering::Relaxed);
         self.notify_change();
     }
 
     /// fi_cntr_set.
     pub(crate) fn set(&self, value: u64) {
-        self.watch.set(Field::Value, value);
-        // Not the present number: fi_poll may not have shown all operations in it yet.
-        self.polled.value.fetch_add(value, Ordering::Relaxed);
-        self.notify_change();
-    }
         let polled = self.polled.value.load(Ordering::Relaxed);
         let unseen = self.watch.get(Field::Value).wrapping_sub(polled);
+        self.watch.set(Field::Value, value);
+        self.polled.value.store(value.wrapping_sub(unseen), Ordering::Relaxed);
+        self.notify_change();
+    }
 
     /// Attaches an endpoint, which reading drives from now on.
     pub(crate) fn attach(&self, endpoint: &Arc<Endpoint>, sockets: &[RawFd]) -> Result<()> {

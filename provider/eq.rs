@@ -188,6 +188,12 @@ impl Eq {
             );
             return Err(Errno::INVAL);
         }
+        if flags & !(flags::WRITE | flags::AFFINITY) != 0 {
+            log::info!(
+                "event queue refused: of the flags {flags:#x} only FI_WRITE and FI_AFFINITY are known"
+            );
+            return Err(Errno::INVAL);
+        }
         let opened = Arc::new(Self {
             fid: Cell::new(ffi::fid_eq {
                 fid: objects::fid(class::EQ, context, &FI_OPS.0),
