@@ -48,7 +48,7 @@ pub(crate) struct Cntr {
     watch: Watch<Processor>,
     /// The numbers that the application has read last.
     seen: CounterPair,
-    /// The numbers that fi_poll found last.
+    /// The numbers that fi_poll found last, changed like the counter's when the application changes those.
     polled: CounterPair,
     waits: Waits,
     /// Work that begins when the counter has reached a number.
@@ -92,6 +92,10 @@ boundary::exports! {
         let (place, attr) = (Out::new(cntr)?, attr.as_ref().ok_or(Errno::INVAL)?);
         if attr.flags & flags::PEER != 0 {
             log::info!("FI_PEER counter refused: only completion queues and receive contexts can be shared");
+            return Err(Errno::INVAL);
+        }
+        if attr.flags != 0 {
+            log::info!("counter refused: flags {:#x} are unknown; set them to 0", attr.flags);
             return Err(Errno::INVAL);
         }
         let set = wait::set_of(attr.wait_obj, attr.wait_set)?;
@@ -246,14 +250,17 @@ impl Cntr {
     /// fi_cntr_add.
     pub(crate) fn add(&self, value: u64) {
         self.watch.add(Field::Value, value);
-        self.polled.store(self.snapshot());
+        // Not the present number: fi_poll may not have shown all operations in it yet.
+        self.polled.value.fetch_add(value, Ordering::Relaxed);
         self.notify_change();
     }
 
     /// fi_cntr_set.
     pub(crate) fn set(&self, value: u64) {
+        let polled = self.polled.value.load(Ordering::Relaxed);
+        let unseen = self.watch.get(Field::Value).wrapping_sub(polled);
         self.watch.set(Field::Value, value);
-        self.polled.store(self.snapshot());
+        self.polled.value.store(value.wrapping_sub(unseen), Ordering::Relaxed);
         self.notify_change();
     }
 
@@ -333,7 +340,7 @@ impl Cntr {
             }
             (now.1 != errors).then_some(Err(Errno::AVAIL))
         };
-        let prepare = || self.arm(found.get(), Sleeper::Guest).is_ok();
+        let prepare = |sleeper| self.arm(found.get(), sleeper).is_ok();
         match wait::poll_until(wait::deadline(timeout), self.waits.waiter(), check, prepare) {
             Ok(answer) => answer,
             Err(Errno::AGAIN) => Err(Errno::TIMEDOUT),

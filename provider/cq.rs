@@ -104,6 +104,13 @@ boundary::exports! {
             let owner = OwnerCq::new(context)?;
             return place.write(Cq::import(objects::share(domain)?, owner)?);
         }
+        if attr.flags & !flags::AFFINITY != 0 {
+            log::info!(
+                "completion queue refused: of the flags {:#x} only FI_AFFINITY and FI_PEER are known",
+                attr.flags
+            );
+            return Err(Errno::INVAL);
+        }
         let set = wait::set_of(attr.wait_obj, attr.wait_set)?;
         place.write(Cq::create(objects::share(domain)?, attr, set, context, None)?)
     };

@@ -18,12 +18,14 @@ mod shutdown;
 mod transmit;
 pub(crate) mod wire;
 
+use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use squall_base::{RegionId, Span, Time};
 
+use crate::background;
 use crate::cntr::Cntr;
 use crate::domain::Domain;
 use crate::endpoint_lock::{EndpointGuard, EndpointLock};
@@ -85,7 +87,7 @@ pub(crate) struct Endpoint {
     users: Users,
     pub(crate) domain: ObjectRef<Domain>,
     pub(crate) settings: Settings,
-    pub(crate) inner: EndpointLock<Inner>,
+    inner: EndpointLock<Inner>,
     number: u32,
     process: Process,
     closed: AtomicBool,
@@ -93,6 +95,53 @@ pub(crate) struct Endpoint {
     me: Weak<Self>,
     /// Set when the background progress thread looks at the endpoint, cleared when the application makes progress.
     stalled: AtomicBool,
+}
+
+/// The state of an endpoint, locked for a call. The call may set a timer that is earlier than the end of a thread's
+/// sleep: when it ends, it wakes that thread.
+pub(crate) struct EndpointCall<'a> {
+    endpoint: &'a Endpoint,
+    inner: EndpointGuard<'a, Inner>,
+}
+
+impl Deref for EndpointCall<'_> {
+    type Target = Inner;
+    #[inline]
+    fn deref(&self) -> &Inner {
+        &self.inner
+    }
+}
+
+impl DerefMut for EndpointCall<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Inner {
+        &mut self.inner
+    }
+}
+
+impl Drop for EndpointCall<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(core) = &mut self.inner.core
+            && let Some(until) = core.sleeps_until()
+        {
+            self.wake_sleeper(until);
+        }
+    }
+}
+
+impl EndpointCall<'_> {
+    /// Wakes a thread that sleeps until this time if a timer is earlier.
+    #[cold]
+    fn wake_sleeper(&mut self, until: Time) {
+        let Inner { bindings, core } = &mut *self.inner;
+        if core.as_mut().is_some_and(|core| core.is_due_before(until)) {
+            match self.endpoint.domain.progress() {
+                Some(progress) => progress.wake_for_timer(),
+                None => bindings.wake(),
+            }
+        }
+    }
 }
 
 impl Endpoint {
@@ -116,9 +165,15 @@ impl Endpoint {
     /// # Errors
     /// `FI_ENODEV` in a forked child.
     #[inline]
-    pub(crate) fn lock(&self) -> Result<EndpointGuard<'_, Inner>> {
+    pub(crate) fn lock(&self) -> Result<EndpointCall<'_>> {
         self.process.check()?;
-        Ok(self.inner.lock())
+        Ok(self.lock_unchecked())
+    }
+
+    /// Locks the endpoint for a caller that knows to be in the process that opened it.
+    #[inline]
+    pub(crate) fn lock_unchecked(&self) -> EndpointCall<'_> {
+        EndpointCall { endpoint: self, inner: self.inner.lock() }
     }
 
     /// Makes progress for the application: packets, timers and completions. Returns whether anything happened.
@@ -130,7 +185,7 @@ impl Endpoint {
         if !self.process.is_current() {
             return false;
         }
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock_unchecked();
         let Inner { bindings, core } = &mut *inner;
         self.stalled.store(false, Ordering::Relaxed);
         let busy = core.as_mut().is_some_and(|core| core.run_turn(bindings));
@@ -199,7 +254,8 @@ impl Endpoint {
             return false;
         }
         // Another thread drives the endpoint.
-        let Some(mut inner) = self.inner.try_lock_background() else { return true };
+        let Some(inner) = self.inner.try_lock_background() else { return true };
+        let mut inner = EndpointCall { endpoint: self, inner };
         let Inner { bindings, core } = &mut *inner;
         let Some(core) = core else { return false };
         core.run_background_turn(bindings);
@@ -226,6 +282,16 @@ impl Endpoint {
         }
     }
 
+    /// Notes that the progress thread sleeps no more: calls need not wake it.
+    pub(crate) fn end_sleep_of_progress_thread(&self) {
+        if self.process.is_current()
+            && let Some(core) = &mut self.inner.lock().core
+        {
+            core.end_sleep();
+            core.set_sleeps_until(None);
+        }
+    }
+
     /// Returns when the endpoint needs a turn without anything arriving. While another thread holds the lock, that is
     /// soon: the thread may set a timer, and may have reported it before the caller sleeps.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
@@ -236,12 +302,16 @@ impl Endpoint {
     }
 
     /// Returns the endpoint's next timer as [`Endpoint::next_timeout`] does, for a thread that is about to sleep until
-    /// then. Without background progress, an operation that sets an earlier timer wakes that thread.
+    /// then. A call that sets an earlier timer wakes that thread, unless background progress serves the timer.
     pub(crate) fn next_timeout_of_sleeper(&self) -> Option<Time> {
-        match self.inner.try_lock() {
-            Some(mut inner) => inner.core.as_mut()?.next_timeout_of_sleeper(),
-            None => Some(crate::clock::now() + ASK_AGAIN),
-        }
+        let Some(mut inner) = self.inner.try_lock() else {
+            return Some(crate::clock::now() + ASK_AGAIN);
+        };
+        let core = inner.core.as_mut()?;
+        let at = core.next_timeout();
+        let is_served = self.domain.progress().is_none() && background::is_available();
+        core.set_sleeps_until((!is_served).then(|| at.unwrap_or(Time::NEVER)));
+        at
     }
 
     /// Returns the sockets to watch.
@@ -280,7 +350,7 @@ impl Endpoint {
         if !self.process.is_current() {
             return;
         }
-        let mut inner = self.inner.lock();
+        let mut inner = self.lock_unchecked();
         let Inner { bindings, core } = &mut *inner;
         if let Some(core) = core {
             let now = crate::clock::now();

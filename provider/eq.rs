@@ -155,7 +155,7 @@ boundary::exports! {
             Err(Errno::AGAIN) => None,
             answer => Some(answer),
         };
-        let prepare = || eq.try_wait(Sleeper::Guest).is_ok();
+        let prepare = |sleeper| eq.try_wait(sleeper).is_ok();
         wait::poll_until(wait::deadline(timeout), eq.waits.waiter(), check, prepare)?
     };
 
@@ -185,6 +185,12 @@ impl Eq {
         if flags & flags::PEER != 0 {
             log::info!(
                 "FI_PEER event queue refused: only completion queues and receive contexts can be shared"
+            );
+            return Err(Errno::INVAL);
+        }
+        if flags & !(flags::WRITE | flags::AFFINITY) != 0 {
+            log::info!(
+                "event queue refused: of the flags {flags:#x} only FI_WRITE and FI_AFFINITY are known"
             );
             return Err(Errno::INVAL);
         }

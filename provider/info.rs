@@ -135,10 +135,14 @@ fn endpoints(
         nics = route::towards(nics, &destination.addr);
     }
     if let Some(source) = &source {
+        let all = nics.clone();
         nics.retain(|nic| {
             nic.ip.is_ipv4() == source.is_ipv4()
                 && (source.ip().is_unspecified() || nic.ip == source.ip())
         });
+        if nics.is_empty() && !source.ip().is_unspecified() {
+            nics.extend(nic::of_local_address(all.iter(), source.ip()));
+        }
         if nics.is_empty() {
             log::info!("getinfo: no interface has the source address {source}");
         }

@@ -312,8 +312,17 @@ impl Mr {
         }
         // One that no peer may access is not accessed.
         let Some((_, id)) = self.remote else { return Ok(()) };
-        let entry = (ObjectRef::new(Arc::clone(cntr)), flags);
-        self.domain.regions().lock().counters.entry(id).or_default().push(entry);
+        let mut regions = self.domain.regions().lock();
+        let bound = regions.counters.entry(id).or_default();
+        // Each access counts once, however often the counter is bound.
+        match bound
+            .iter_mut()
+            .find(|(known, _)| core::ptr::eq(&raw const ***known, Arc::as_ptr(cntr)))
+        {
+            Some((_, kinds)) => *kinds |= flags,
+            None => bound.push((ObjectRef::new(Arc::clone(cntr)), flags)),
+        }
+        drop(regions);
         self.domain.attach_access_counter(cntr)
     }
 

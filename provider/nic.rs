@@ -1,6 +1,6 @@
 //! The interfaces an endpoint may live on: what `net` found, reduced to what `getinfo` reports.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 
 use squall_net::iface::{self, Iface};
 
@@ -17,6 +17,8 @@ pub(crate) struct Nic {
     pub(crate) ip: IpAddr,
     /// Its network, `10.0.0.0/24`: the fabric's name.
     pub(crate) network: String,
+    /// Length of the network's prefix in bits.
+    pub(crate) prefix: u8,
     /// Link speed in Mb/s, if the interface reports one.
     pub(crate) speed_mbps: Option<u64>,
     /// Interface MTU in bytes.
@@ -31,6 +33,7 @@ impl From<Iface> for Nic {
     fn from(iface: Iface) -> Self {
         Self {
             network: format!("{}/{}", iface.network(), iface.prefix),
+            prefix: iface.prefix,
             name: iface.name,
             ip: iface.addr,
             speed_mbps: iface.speed_mbps.map(u64::from),
@@ -39,6 +42,28 @@ impl From<Iface> for Nic {
             running: iface.running,
         }
     }
+}
+
+impl Nic {
+    /// Returns whether an address is in the interface's network.
+    fn has_neighbour(&self, ip: IpAddr) -> bool {
+        self.ip.is_ipv4() == ip.is_ipv4()
+            && iface::masked(self.ip, self.prefix) == iface::masked(ip, self.prefix)
+    }
+}
+
+/// Returns the interface for an address of this host that is no interface's own, such as 127.0.1.1: the one in whose
+/// network the address is, or else loopback, over which the kernel routes local addresses. Endpoints bind to the address.
+/// `None` if the kernel does not let a socket bind to the address.
+pub(crate) fn of_local_address<'a>(
+    nics: impl Iterator<Item = &'a Nic> + Clone,
+    ip: IpAddr,
+) -> Option<Nic> {
+    UdpSocket::bind((ip, 0)).ok()?;
+    let neighbour = nics.clone().find(|nic| nic.has_neighbour(ip));
+    let is_loopback = |nic: &&Nic| nic.ip.is_loopback() && nic.ip.is_ipv4() == ip.is_ipv4();
+    let nic = neighbour.or_else(|| nics.into_iter().find(is_loopback))?;
+    Some(Nic { ip, ..nic.clone() })
 }
 
 /// # Errors
@@ -93,13 +118,12 @@ pub(crate) fn find(name: Option<&str>, ip: Option<IpAddr>) -> Result<Nic> {
         return list(false).into_iter().next().ok_or(Errno::NODATA);
     }
     let nics: Vec<Nic> = list_all()?.into_iter().filter(|i| i.up).map(Nic::from).collect();
-    let named = |nic: &&Nic| name.is_none_or(|name| nic.name == name);
-    let found = nics
-        .iter()
-        .filter(named)
-        .find(|nic| ip.is_none_or(|ip| nic.ip == ip))
-        .or_else(|| nics.iter().find(named));
-    found.cloned().ok_or_else(|| {
+    let named = nics.iter().filter(|nic| name.is_none_or(|name| nic.name == name));
+    let own = named.clone().find(|nic| ip.is_none_or(|ip| nic.ip == ip)).cloned();
+    let found = own
+        .or_else(|| of_local_address(named.clone(), ip?))
+        .or_else(|| named.clone().next().cloned());
+    found.ok_or_else(|| {
         log::warn!(target: USER, "no interface {name:?} with address {ip:?}");
         Errno::NODATA
     })

@@ -4,7 +4,7 @@
 //! While the application polls by itself, the thread leaves it to that and only looks now and then whether it still
 //! does: two threads that serve one endpoint wait for each other, and take each other's processor.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -33,8 +33,6 @@ struct Shared {
     waiter: Waiter,
     endpoints: Mutex<Vec<Arc<Endpoint>>>,
     stop: AtomicBool,
-    /// Time at which the sleeping thread wakes up by itself; 0 while it is awake.
-    asleep_until: AtomicU64,
     /// The thread leaves all progress to the application.
     away: AtomicBool,
     /// The thread, until a caller waits for its end.
@@ -62,7 +60,6 @@ impl Progress {
             waiter: Waiter::new()?,
             endpoints: Mutex::default(),
             stop: AtomicBool::new(false),
-            asleep_until: AtomicU64::new(0),
             away: AtomicBool::new(false),
             thread: Mutex::new(None),
         });
@@ -102,13 +99,9 @@ impl Progress {
         self.shared.endpoints.lock().retain(|e| !core::ptr::eq(Arc::as_ptr(e), ep));
     }
 
-    /// Wakes the thread if a new timer of an endpoint is earlier than the end of its sleep.
-    #[inline]
-    pub(crate) fn wake_for_timer(&self, at: Option<Time>) {
-        let until = self.shared.asleep_until.load(Ordering::Acquire);
-        if until != 0 && at.is_some_and(|at| at.0 < until) {
-            self.shared.waiter.signal();
-        }
+    /// Wakes the sleeping thread for a timer that is earlier than the end of its sleep.
+    pub(crate) fn wake_for_timer(&self) {
+        self.shared.waiter.signal();
     }
 
     /// Wakes the thread for something to do that no socket shows.
@@ -220,8 +213,6 @@ impl Shared {
 
     /// Sleeps until a socket, a timer or a signal.
     fn sleep(&self) {
-        // Set first: a timer set after this wakes us up, one set before is seen below.
-        self.asleep_until.store(Time::NEVER.0, Ordering::SeqCst);
         // Only this thread sleeps here. It handles the reasons for a signal afterwards: a new endpoint, or work that is
         // due.
         self.waiter.take();
@@ -230,19 +221,18 @@ impl Shared {
         if !busy {
             self.sleep_on(&endpoints);
         }
-        self.asleep_until.store(0, Ordering::SeqCst);
     }
 
     fn sleep_on(&self, endpoints: &[Arc<Endpoint>]) {
-        let next = endpoints.iter().filter_map(|e| e.next_timeout()).min();
-        self.asleep_until.store(next.unwrap_or(Time::NEVER).0, Ordering::SeqCst);
+        // A call that sets an earlier timer from now on wakes this thread.
+        let next = endpoints.iter().filter_map(|e| e.next_timeout_of_sleeper()).min();
         self.waiter.arm(next);
         let (sleeping, quiet) = prepare_sleep(endpoints, false);
         if quiet && !self.stop.load(Ordering::Acquire) {
             // Interrupted by a signal: one more turn does no harm.
             let _ = self.waiter.sleep(Time::NEVER);
         }
-        sleeping.iter().for_each(|e| e.end_sleep());
+        sleeping.iter().for_each(|e| e.end_sleep_of_progress_thread());
     }
 }
 

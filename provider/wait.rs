@@ -2,10 +2,12 @@
 //!
 //! Threads sleep on an epoll set ([`Waiter`]): an eventfd for completions and fi_cq_signal, under manual
 //! progress also the sockets of the endpoints and a timer for the next retransmission, so that a
-//! sleeping application wakes up for whatever needs progress. FI_WAIT_FD hands it out; for FI_WAIT_MUTEX_COND a thread
+//! sleeping application wakes up for whatever needs progress. Of several threads in a waiting call one sleeps there, on
+//! behalf of all ([`leadership`]). FI_WAIT_FD hands it out; for FI_WAIT_MUTEX_COND a thread
 //! sleeps on it in the application's place ([`cond_notifier`]); a wait set ([`set`]) is an epoll set of epoll sets.
 
 mod cond_notifier;
+mod leadership;
 mod prepare;
 pub(crate) mod set;
 pub(crate) mod trywait;
@@ -245,12 +247,14 @@ pub(crate) fn poll_until<T>(
     deadline: Time,
     waiter: Option<&Waiter>,
     mut check: impl FnMut() -> Option<T>,
-    mut prepare: impl FnMut() -> bool,
+    mut prepare: impl FnMut(Sleeper) -> bool,
 ) -> Result<T> {
     let start = clock::now();
+    let mut guest = waiter.map(Waiter::enter);
     loop {
-        // Before the look: what is signalled after it stays signalled.
-        let guest = waiter.map(Waiter::enter);
+        if let Some(guest) = &mut guest {
+            guest.begin_look();
+        }
         if let Some(answer) = check() {
             return Ok(answer);
         }
@@ -261,18 +265,17 @@ pub(crate) fn poll_until<T>(
         if virtual_time::wait_until(deadline) {
             continue;
         }
-        match waiter {
-            Some(waiter) if now.since(start) >= SPIN => {
-                if prepare() {
-                    waiter.sleep(deadline)?;
+        match &mut guest {
+            Some(guest) if now.since(start) >= SPIN => {
+                if prepare(guest.choose_role()) {
+                    guest.sleep(deadline)?;
                 } else {
-                    // It may be there for another thread, which is to wake up.
+                    // Another thread may be about to take what is there.
                     std::thread::yield_now();
                 }
             }
             None if now.since(start) >= SPIN => std::thread::yield_now(),
             _ => core::hint::spin_loop(),
         }
-        drop(guest);
     }
 }

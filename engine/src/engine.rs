@@ -480,7 +480,9 @@ impl Engine {
     /// endpoint.
     fn record_peer_close(&mut self, now: Time, peer: PeerKey, parting: bool) {
         if parting {
-            self.peers.get_mut(PeerId(peer.0)).record_close(now);
+            let peer = PeerId(peer.0);
+            self.peers.get_mut(peer).record_close(now);
+            self.peers.release_address(peer);
         }
     }
 

@@ -39,6 +39,11 @@ pub struct PeerState {
     address: PeerAddress,
     /// The instance that the user named; `None` if any instance is accepted.
     expected: Option<Instance>,
+    /// The user named the address without an instance: it means whichever endpoint is there, and so this peer for as
+    /// long as the named instance is.
+    any_instance: bool,
+    /// Another instance than the named one has answered at the address.
+    succeeded: bool,
     /// The instance that was verified.
     instance: Option<Instance>,
     last_rx: Time,
@@ -172,7 +177,8 @@ impl PeerState {
     /// Records that an instance has proved that it is at this address, unless it is not the one
     /// that is named or verified.
     pub(crate) fn record_instance(&mut self, instance: Instance) -> PeerInstance {
-        if self.expected.is_some_and(|expected| expected != instance) {
+        self.succeeded = self.expected.is_some_and(|expected| expected != instance);
+        if self.succeeded {
             return PeerInstance::Impostor;
         }
         if self.instance.is_some_and(|known| known != instance) {
@@ -216,6 +222,11 @@ impl PeerState {
     #[must_use]
     pub fn has_closed(&self) -> bool {
         self.closed_at.is_some_and(|at| self.last_rx <= at + STRAGGLERS)
+    }
+
+    /// Returns whether the instance that the user named is not at the address any more, as far as this endpoint knows.
+    fn is_named_instance_gone(&self) -> bool {
+        self.expected.is_some() && (self.succeeded || self.died || self.has_closed())
     }
 
     /// Records that the peer's process has died. This holds until an instance is verified at the
@@ -389,8 +400,8 @@ impl Peers {
         self.states.len()
     }
 
-    /// Returns a number that changes whenever peers were forgotten. A [`PeerId`] may name another
-    /// peer after that.
+    /// Returns a number that changes whenever peers were forgotten, or when an address without an instance means another
+    /// peer than before. A [`PeerId`] may name another peer after that, and an address must be looked up again.
     #[must_use]
     #[inline]
     pub const fn epoch(&self) -> u64 {
@@ -454,13 +465,16 @@ impl Peers {
     }
 
     /// Finds or adds a peer that the user names. Returns the number of its host if the peer is new.
+    ///
+    /// An address without an instance shares the peer of a named instance while that is there, so that messages to both
+    /// keep their order.
     pub(crate) fn resolve(
         &mut self,
         addr: SocketAddr,
         expected: Option<Instance>,
     ) -> (PeerId, Option<u32>) {
         let known = match expected {
-            None => self.find(addr),
+            None => self.at(addr).find(|peer| !self.get(*peer).is_named_instance_gone()),
             Some(instance) => self.find_instance(addr, instance),
         };
         let Some(peer) = known else {
@@ -470,10 +484,21 @@ impl Peers {
         let state = self.get_mut(peer);
         if expected.is_some() {
             state.expected = expected;
+        } else {
+            state.any_instance = true;
         }
         let before = core::mem::replace(&mut state.origin, PeerOrigin::Named);
         self.counts.remove(before);
         (peer, None)
+    }
+
+    /// Ends the meaning of a peer's address without an instance if the named instance is gone: the address means the next
+    /// endpoint there, and must be looked up again.
+    pub(crate) fn release_address(&mut self, peer: PeerId) {
+        let state = self.get_mut(peer);
+        if state.is_named_instance_gone() && core::mem::take(&mut state.any_instance) {
+            self.counts.epoch += 1;
+        }
     }
 
     /// Adds addresses that the application has inserted to those that are known already, or replaces these if `anew` is
@@ -603,6 +628,8 @@ impl Peers {
             addr,
             address: PeerAddress::NONE,
             expected,
+            any_instance: origin == PeerOrigin::Named && expected.is_none(),
+            succeeded: false,
             instance: None,
             last_rx: Time::ZERO,
             destination_error: None,
@@ -797,6 +824,35 @@ mod tests {
         assert_eq!(peers.find_verified(addr.ip(), Initiator { port: 7, tag: 2 }), Some(new));
         assert_eq!(peers.find_without_instance(addr), None);
         assert_eq!(peers.find_instance(addr, instance(1)), Some(old));
+    }
+
+    #[test]
+    fn an_address_without_instance_outlives_the_named_instance_there() {
+        let addr = SocketAddr::from(([10, 0, 0, 1], 7));
+        let ends: [fn(&mut PeerState); 3] = [
+            |state| drop(state.record_instance(instance(2))),
+            PeerState::mark_dead,
+            |state| state.record_close(Time(5)),
+        ];
+        for end in ends {
+            let mut peers = Peers::new(1400);
+            let (peer, _) = peers.resolve(addr, None);
+            assert_eq!(peers.get_mut(peer).record_instance(instance(1)), PeerInstance::Known);
+            assert_eq!(peers.resolve(addr, Some(instance(1))), (peer, None));
+            assert_eq!(peers.resolve(addr, None), (peer, None), "both mean the same endpoint");
+            peers.release_address(peer);
+            assert_eq!(peers.epoch(), 0, "it is there");
+            end(peers.get_mut(peer));
+            peers.release_address(peer);
+            peers.release_address(peer);
+            assert_eq!(peers.epoch(), 1, "the address is looked up again, once");
+            let (next, host) = peers.resolve(addr, None);
+            assert!(next != peer && host == Some(0));
+            assert_eq!(peers.get_mut(next).record_instance(instance(2)), PeerInstance::Known);
+            assert_eq!(peers.resolve(addr, None), (next, None));
+            assert_eq!(peers.resolve(addr, Some(instance(1))), (peer, None), "the name stays");
+            assert_eq!(peers.resolve(addr, Some(instance(2))), (next, None));
+        }
     }
 
     #[test]

@@ -504,6 +504,12 @@ static void addresses(void)
 	ask("g00n13s.invalid", "9228", 0, hints, -FI_ENODATA);
 	ask("localhost", NULL, FI_SOURCE | FI_NUMERICHOST, hints, -FI_ENODATA);
 	ask("192.0.2.77", NULL, FI_SOURCE, hints, -FI_ENODATA);
+	/* An address of this host that is no interface's own, such as Debian's address of the host name. */
+	info = ask("127.0.1.1", "9228", FI_SOURCE, hints, 0);
+	in = info->src_addr;
+	EQUAL(ntohs(in->sin_port), 9228);
+	EQUAL(ntohl(in->sin_addr.s_addr), 0x7f000101);
+	fi_freeinfo(info);
 	/* IPv6, if this host has it. */
 	hints->addr_format = FI_SOCKADDR_IN6;
 	if (fi_getinfo(FI_VERSION(1, 17), "::1", "7", FI_SOURCE, hints, &info) == 0) {

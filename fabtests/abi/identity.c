@@ -382,6 +382,83 @@ static void secrets_in_the_key_log(const char *path)
 	CHECK(strcmp(ends[0], ends[1]) != 0);
 }
 
+/* Opens an endpoint at a port of loopback. */
+static void open_at(struct node *n, const char *port)
+{
+	struct fi_av_attr av = {.type = FI_AV_TABLE};
+	struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_TAGGED};
+	struct fi_info *hints = fi_allocinfo();
+	size_t len = sizeof(n->name);
+	CHECK(hints);
+	hints->caps = FI_MSG;
+	hints->ep_attr->type = FI_EP_RDM;
+	hints->fabric_attr->prov_name = strdup("squall");
+	memset(n, 0, sizeof(*n));
+	EQUAL(fi_getinfo(FI_VERSION(1, 17), "127.0.0.1", port, FI_SOURCE, hints, &n->info), 0);
+	fi_freeinfo(hints);
+	EQUAL(fi_fabric(n->info->fabric_attr, &n->fabric, NULL), 0);
+	EQUAL(fi_domain(n->fabric, n->info, &n->domain, NULL), 0);
+	EQUAL(fi_av_open(n->domain, &av, &n->av, NULL), 0);
+	EQUAL(fi_cq_open(n->domain, &cq, &n->cq, NULL), 0);
+	EQUAL(fi_endpoint(n->domain, n->info, &n->ep, NULL), 0);
+	EQUAL(fi_ep_bind(n->ep, &n->av->fid, 0), 0);
+	EQUAL(fi_ep_bind(n->ep, &n->cq->fid, FI_TRANSMIT | FI_RECV), 0);
+	EQUAL(fi_enable(n->ep), 0);
+	EQUAL(fi_getname(&n->ep->fid, &n->name, &len), 0);
+}
+
+/* Sends from a to b, by one of a's addresses. Returns whether the send fails. */
+static int send_by(fi_addr_t to)
+{
+	struct fi_cq_tagged_entry e;
+	struct fi_cq_err_entry err = {0};
+	int contexts[2];
+	struct iovec iov = {buf, 8};
+	struct fi_msg msg = {.msg_iov = &iov, .iov_count = 1, .addr = to, .context = &contexts[0]};
+	EQUAL(fi_recv(b.ep, buf + 100, 8, NULL, FI_ADDR_UNSPEC, &contexts[1]), 0);
+	/* It is complete when b has it: a copied message may be lost with the endpoint that was there. */
+	RETRY(&a, fi_sendmsg(a.ep, &msg, FI_COMPLETION | FI_DELIVERY_COMPLETE));
+	if (abi_next(&a, &b, &e) != 1) {
+		EQUAL(fi_cq_readerr(a.cq, &err, 0), 1);
+		EQUAL(fi_cancel(&b.ep->fid, &contexts[1]), 0);
+		abi_expect_error(&b, &a, &err);
+		EQUAL(err.err, FI_ECANCELED);
+		return 1;
+	}
+	abi_expect(&b, &a, &e);
+	return 0;
+}
+
+/* An address that a user typed means whichever endpoint is there, also where the same user has the endpoint's name. */
+static void a_typed_address_outlives_the_named_endpoint(void)
+{
+	char port[16];
+	fi_addr_t typed, named[3];
+	open_at(&a, NULL);
+	open_at(&b, NULL);
+	snprintf(port, sizeof(port), "%d", ntohs(b.name.sin_port));
+	EQUAL(fi_av_insertsvc(a.av, "127.0.0.1", port, &typed, 0, NULL), 1);
+	for (int k = 0; k < 3; k++) {
+		EQUAL(send_by(typed), 0);
+		EQUAL(fi_av_insert(a.av, &b.name, 1, &named[k], 0, NULL), 1);
+		EQUAL(send_by(named[k]), 0);
+		EQUAL(send_by(typed), 0);
+		abi_close(&b);
+		/* The peer's close arrives. */
+		for (double end = abi_now() + 0.3; abi_now() < end;)
+			(void)fi_cq_read(a.cq, NULL, 0);
+		open_at(&b, port);
+		/* The first send may find out that the endpoint is another one. */
+		if (send_by(typed) != 0)
+			EQUAL(send_by(typed), 0);
+		for (int gone = 0; gone <= k; gone++)
+			CHECK(send_by(named[gone]) != 0);
+		EQUAL(send_by(typed), 0);
+	}
+	abi_close(&b);
+	abi_close(&a);
+}
+
 /* The key in a file, which others must not be able to read. */
 static void key_in_a_file(void)
 {
@@ -487,6 +564,7 @@ static const struct test tests[] = {
 	TEST(somebody_else_at_ones_own_address, NULL, NULL, 1),
 	TEST(somebody_else_inserted_early, NULL, NULL, 1),
 	TEST(an_enabled_endpoint_keeps_its_vector, NULL, NULL, 0),
+	TEST(a_typed_address_outlives_the_named_endpoint, NULL, NULL, 0),
 	TEST(keys_are_not_to_be_guessed, NULL, NULL, 0),
 	TEST(without_random_bits_nothing_opens, NULL, NULL, 1),
 	TEST(out_of_descriptors, NULL, NULL, 0),

@@ -255,6 +255,38 @@ static void peeks(void)
 	unpair();
 }
 
+/* Where completions are selective, a peek has an answer all the same. */
+static void peeks_of_a_selective_queue(void)
+{
+	struct want want = everything;
+	want.selective = FI_SELECTIVE_COMPLETION;
+	pair(&want);
+	struct fi_cq_tagged_entry e;
+	struct fi_cq_err_entry err;
+	struct iovec iov = {in, sizeof(in)};
+	struct fi_msg_tagged msg = {.msg_iov = &iov, .iov_count = 1, .addr = to_a, .tag = 9, .context = &contexts[1]};
+	uint64_t kinds[] = {FI_PEEK, FI_PEEK | FI_DISCARD, FI_PEEK | FI_CLAIM};
+	for (int k = 0; k < 3; k++) {
+		RETRY(&a, fi_tinject(a.ep, out, 8, to_b, 9));
+		for (double end = abi_now() + PATIENCE;;) {
+			CHECK(abi_now() < end);
+			EQUAL(fi_trecvmsg(b.ep, &msg, kinds[k]), 0);
+			if (abi_next(&b, &a, &e) == 1)
+				break;
+			EQUAL(fi_cq_readerr(b.cq, &err, 0), 1);
+			EQUAL(err.err, FI_ENOMSG);
+		}
+		CHECK(e.op_context == &contexts[1] && e.tag == 9 && e.len == 8);
+		/* Nothing else: a receive does not ask for an entry. */
+		if (kinds[k] == FI_PEEK)
+			EQUAL(fi_trecv(b.ep, in, sizeof(in), NULL, to_a, 9, 0, &contexts[2]), 0);
+		EQUAL(fi_cq_read(b.cq, &e, 1), -FI_EAGAIN);
+	}
+	EQUAL(fi_trecvmsg(b.ep, &msg, FI_CLAIM | FI_COMPLETION), 0);
+	abi_expect(&b, &a, &e);
+	unpair();
+}
+
 static void multi_receive(void)
 {
 	pair(&everything);
@@ -643,6 +675,7 @@ int main(void)
 	RUN(selective);
 	RUN(truncation);
 	RUN(peeks);
+	RUN(peeks_of_a_selective_queue);
 	RUN(multi_receive);
 	RUN(order_and_many);
 	RUN(to_itself);

@@ -1,4 +1,7 @@
 /* Objects: address vectors, queues, counters, memory regions, options, and the order in which they are closed. */
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+
 #include "abi.h"
 
 static void address_vectors(void)
@@ -169,6 +172,21 @@ static void queues_and_counters(void)
 	struct fi_cq_attr bad = {.wait_obj = (enum fi_wait_obj)99};
 	struct fid_cq *cq;
 	EQUAL(fi_cq_open(n.domain, &bad, &cq, NULL), -FI_ENOSYS);
+	/* Flags that mean nothing, and a hint that does. */
+	struct fi_cq_attr cq_attr = {.flags = 1ULL << 50};
+	struct fi_eq_attr eq_attr = {.flags = 1ULL << 50};
+	struct fi_cntr_attr flagged = {.flags = 1ULL << 50};
+	struct fid_eq *eq;
+	struct fid_cntr *none;
+	EQUAL(fi_cq_open(n.domain, &cq_attr, &cq, NULL), -FI_EINVAL);
+	EQUAL(fi_eq_open(n.fabric, &eq_attr, &eq, NULL), -FI_EINVAL);
+	EQUAL(fi_cntr_open(n.domain, &flagged, &none, NULL), -FI_EINVAL);
+	cq_attr.flags = FI_AFFINITY;
+	EQUAL(fi_cq_open(n.domain, &cq_attr, &cq, NULL), 0);
+	EQUAL(fi_close(&cq->fid), 0);
+	eq_attr.flags = FI_AFFINITY | FI_WRITE;
+	EQUAL(fi_eq_open(n.fabric, &eq_attr, &eq, NULL), 0);
+	EQUAL(fi_close(&eq->fid), 0);
 
 	struct fi_cntr_attr attr = {.events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_UNSPEC};
 	struct fid_cntr *cntr;
@@ -240,6 +258,18 @@ static void options(void)
 	EQUAL(fi_getopt(&n.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &got, &len), -FI_ETOOSMALL);
 	EQUAL(fi_setopt(&n.ep->fid, FI_OPT_ENDPOINT, 12345, &value, sizeof(value)), -FI_ENOPROTOOPT);
 	EQUAL(fi_setopt(&n.ep->fid, 99, FI_OPT_MIN_MULTI_RECV, &value, sizeof(value)), -FI_ENOPROTOOPT);
+	/* A bool is one byte (FI_OPT_SHARED_MEMORY_PERMITTED, which older headers lack). */
+	enum { shared_memory_permitted = 11 };
+	unsigned char permitted[2] = {7, 7};
+	len = 0;
+	EQUAL(fi_getopt(&n.ep->fid, FI_OPT_ENDPOINT, shared_memory_permitted, permitted, &len), -FI_ETOOSMALL);
+	EQUAL(len, 1);
+	EQUAL(fi_getopt(&n.ep->fid, FI_OPT_ENDPOINT, shared_memory_permitted, permitted, &len), 0);
+	CHECK(permitted[0] == 1 && permitted[1] == 7);
+	/* Memory of devices does not concern this endpoint. */
+	int p2p;
+	len = sizeof(p2p);
+	EQUAL(fi_getopt(&n.ep->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &p2p, &len), -FI_EOPNOTSUPP);
 	/* The name, into no room and into too much. */
 	len = 0;
 	EQUAL(fi_getname(&n.ep->fid, NULL, &len), -FI_ETOOSMALL);
@@ -280,6 +310,107 @@ static void options(void)
 	/* Nobody there. */
 	EQUAL(fi_send(n.ep, room, 1, NULL, 12345, NULL), -FI_EINVAL);
 	EQUAL(fi_cancel(&n.ep->fid, room), -FI_ENOENT);
+	abi_close(&n);
+}
+
+/* The calls of an alias leave out those of its flags that mean nothing with them, as an endpoint's do. */
+static void aliases(void)
+{
+	struct want want = {.caps = FI_MSG | FI_TAGGED};
+	struct node n;
+	abi_open(&n, &want);
+	fi_addr_t self = abi_insert(&n, &n.name);
+	struct fid_ep *alias = NULL;
+	struct fi_cq_tagged_entry entry;
+	struct fi_context context;
+	char buf[64] = "abc";
+	EQUAL(fi_ep_alias(n.ep, &alias, FI_RECV | FI_MULTI_RECV), 0);
+	EQUAL(fi_trecv(alias, buf + 8, 8, NULL, FI_ADDR_UNSPEC, 77, 0, &context), 0);
+	RETRY(&n, fi_tinject(n.ep, buf, 3, self, 77));
+	abi_expect(&n, NULL, &entry);
+	CHECK(entry.op_context == &context && entry.len == 3 && !(entry.flags & FI_MULTI_RECV));
+	/* With an untagged receive it means something. */
+	size_t least = 4;
+	EQUAL(fi_setopt(&n.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof(least)), 0);
+	EQUAL(fi_recv(alias, buf + 16, 6, NULL, FI_ADDR_UNSPEC, &context), 0);
+	RETRY(&n, fi_inject(n.ep, buf, 3, self));
+	abi_expect(&n, NULL, &entry);
+	CHECK(entry.flags & FI_MULTI_RECV);
+	EQUAL(fi_close(&alias->fid), 0);
+	abi_close(&n);
+}
+
+/* The call that watches a descriptor, of which the next `watches` succeed. The provider calls it as well. */
+static _Atomic int watches = 1 << 30;
+
+int epoll_ctl(int set, int operation, int fd, struct epoll_event *event)
+{
+	if (operation == EPOLL_CTL_ADD && watches-- <= 0) {
+		errno = ENOSPC;
+		return -1;
+	}
+	return (int)syscall(SYS_epoll_ctl, set, operation, fd, event);
+}
+
+/* An endpoint that cannot be enabled, because the system does not watch its sockets, can be enabled later. */
+static void a_failed_enable_can_be_repeated(enum fi_progress progress)
+{
+	struct want want = {.caps = FI_MSG, .progress = progress, .threading = FI_THREAD_SAFE, .wait = FI_WAIT_FD};
+	struct node n;
+	abi_open(&n, &want);
+	int failed = 0;
+	for (int rc = -1, k = 0; rc != 0; k++) {
+		struct fid_ep *ep;
+		struct fi_cq_tagged_entry entry;
+		struct sockaddr_in name;
+		size_t len = sizeof(name);
+		char buf[8];
+		EQUAL(fi_endpoint(n.domain, n.info, &ep, NULL), 0);
+		EQUAL(fi_ep_bind(ep, &n.av->fid, 0), 0);
+		EQUAL(fi_ep_bind(ep, &n.cq->fid, FI_TRANSMIT | FI_RECV), 0);
+		watches = k;
+		rc = fi_enable(ep);
+		watches = 1 << 30;
+		if (rc != 0) {
+			failed++;
+			EQUAL(fi_getname(&ep->fid, &name, &len), -FI_EOPBADSTATE);
+			EQUAL(fi_enable(ep), 0);
+		}
+		/* It works, also while the application sleeps. */
+		len = sizeof(name);
+		EQUAL(fi_getname(&ep->fid, &name, &len), 0);
+		fi_addr_t to = abi_insert(&n, &name);
+		EQUAL(fi_recv(ep, buf, sizeof(buf), NULL, FI_ADDR_UNSPEC, NULL), 0);
+		ssize_t sent;
+		while ((sent = fi_inject(n.ep, "x", 1, to)) == -FI_EAGAIN)
+			(void)fi_cq_read(n.cq, NULL, 0);
+		EQUAL(sent, 0);
+		EQUAL(fi_cq_sread(n.cq, &entry, 1, NULL, (int)(PATIENCE * 1000)), 1);
+		EQUAL(fi_close(&ep->fid), 0);
+	}
+	CHECK(failed > 0);
+	abi_close(&n);
+}
+
+static void failed_enables(void)
+{
+	a_failed_enable_can_be_repeated(FI_PROGRESS_MANUAL);
+	a_failed_enable_can_be_repeated(FI_PROGRESS_AUTO);
+}
+
+/* An endpoint at an address of this host that is no interface's own. */
+static void another_local_address(void)
+{
+	struct want want = {.caps = FI_MSG, .source = "127.0.1.1"};
+	struct node n;
+	struct fi_cq_tagged_entry entry;
+	char buf[8];
+	abi_open(&n, &want);
+	EQUAL(ntohl(n.name.sin_addr.s_addr), 0x7f000101);
+	fi_addr_t self = abi_insert(&n, &n.name);
+	EQUAL(fi_recv(n.ep, buf, sizeof(buf), NULL, FI_ADDR_UNSPEC, NULL), 0);
+	RETRY(&n, fi_inject(n.ep, "x", 1, self));
+	abi_expect(&n, NULL, &entry);
 	abi_close(&n);
 }
 
@@ -476,6 +607,9 @@ int main(void)
 	RUN(queues_and_counters);
 	RUN(memory_regions);
 	RUN(options);
+	RUN(aliases);
+	RUN(failed_enables);
+	RUN(another_local_address);
 	RUN(teardown_order);
 	RUN(domains_and_threading);
 	RUN(ipv6);

@@ -436,6 +436,8 @@ static void what_peers_access_is_counted(void)
 	struct fid_mr *counted;
 	EQUAL(fi_mr_reg(b.domain, here, sizeof(here), both, 0, 9, 0, &counted, NULL), 0);
 	EQUAL(fi_mr_bind(counted, &all->fid, FI_SEND), -FI_EBADFLAGS);
+	/* Twice, for kinds of accesses that overlap: each access counts once. */
+	EQUAL(fi_mr_bind(counted, &all->fid, FI_REMOTE_WRITE), 0);
 	EQUAL(fi_mr_bind(counted, &all->fid, both), 0);
 	EQUAL(fi_mr_enable(counted), 0);
 	/* It is in use. */

@@ -392,6 +392,23 @@ static void poll_sets(void)
 	EQUAL(fi_cntr_adderr(cntr, 1), 0);
 	EQUAL(fi_poll(set, found, 1), 1);
 	CHECK(found[0] == &cntr_mark);
+	/* An operation is news although the application changes the counter before it asks. */
+	for (int k = 0; k < 2; k++) {
+		EQUAL(fi_recv(ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, NULL), 0);
+		uint64_t before = fi_cntr_read(cntr);
+		RETRY(&p.far, fi_send(p.far.ep, p.buf, 8, NULL, p.to_near, NULL));
+		for (end = abi_now() + PATIENCE; fi_cntr_read(cntr) == before;) {
+			CHECK(abi_now() < end);
+			(void)fi_cq_read(p.far.cq, &entry, 1);
+		}
+		EQUAL(k ? fi_cntr_set(cntr, 3) : fi_cntr_add(cntr, 10), 0);
+		EQUAL(fi_cq_read(cq, &entry, 1), 1);
+		EQUAL(fi_poll(set, found, 4), 1);
+		CHECK(found[0] == &cntr_mark);
+		EQUAL(fi_poll(set, found, 4), 0);
+		EQUAL(fi_cntr_set(cntr, 7), 0);
+		EQUAL(fi_poll(set, found, 4), 0);
+	}
 	EQUAL(fi_poll_del(set, &cq->fid, 0), 0);
 	EQUAL(fi_poll_del(set, &cq->fid, 0), -FI_EINVAL);
 	EQUAL(fi_close(&ep->fid), 0);

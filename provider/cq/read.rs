@@ -12,7 +12,7 @@ use crate::ffi;
 use crate::flags;
 use crate::objects;
 use crate::virtual_time;
-use crate::wait::{self, Sleeper};
+use crate::wait;
 
 impl State {
     /// Returns whether there is nothing to read.
@@ -137,7 +137,7 @@ impl Cq {
             }
             signalled.then_some(Err(Errno::AGAIN))
         };
-        let prepare = || self.prepare(Sleeper::Guest, Some(known)).is_ok();
+        let prepare = |sleeper| self.prepare(sleeper, Some(known)).is_ok();
         wait::poll_until(wait::deadline(timeout), self.waits.waiter(), check, prepare)?
     }
 }

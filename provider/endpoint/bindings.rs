@@ -172,15 +172,14 @@ impl Bindings {
         self.counters().try_for_each(|cntr| cntr.attach(ep, sockets))
     }
 
-    /// Detaches the endpoint, which closes, from everything that it is bound to.
-    pub(crate) fn detach(&mut self, ep: &Endpoint, sockets: &[i32]) {
+    /// Detaches the endpoint from the queues and counters.
+    pub(crate) fn detach(&self, ep: &Endpoint, sockets: &[i32]) {
         for cq in [&self.tx.cq, &self.rx.cq].into_iter().flatten() {
             cq.detach(ep, sockets);
         }
         for cntr in self.counters() {
             cntr.detach(ep, sockets);
         }
-        *self = Self::default();
     }
 }
 

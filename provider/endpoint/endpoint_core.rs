@@ -12,7 +12,6 @@ use super::delivery::Delivery;
 use super::peer_cache::PeerCache;
 use super::poller::{PollResult, Poller};
 use crate::addr::Name;
-use crate::background;
 use crate::backoff;
 use crate::endpoint_lock::EndpointLock;
 use crate::monitor::Monitor;
@@ -119,28 +118,25 @@ impl Core {
         self.poller.next_timeout(&self.engine, self.optional.waits_for_room())
     }
 
-    /// Returns the next timer as [`Core::next_timeout`] does, for a thread that is about to sleep until then.
-    pub(crate) fn next_timeout_of_sleeper(&mut self) -> Option<Time> {
-        let at = self.next_timeout();
-        let until = (!background::is_available()).then(|| at.unwrap_or(Time::NEVER));
-        self.poller.set_sleeps_until(until);
-        at
-    }
-
-    /// Wakes a sleeping thread if an operation has set a timer that is earlier than the end of its sleep.
+    /// Returns the time until which a thread sleeps that must learn of earlier timers.
     #[inline]
-    pub(crate) fn wake_sleeper(&mut self, bindings: &Bindings) {
-        if let Some(until) = self.poller.sleeps_until() {
-            self.wake_sleeper_until(until, bindings);
-        }
+    pub(crate) const fn sleeps_until(&self) -> Option<Time> {
+        self.poller.sleeps_until()
     }
 
-    #[cold]
-    fn wake_sleeper_until(&mut self, until: Time, bindings: &Bindings) {
-        if self.next_timeout().is_some_and(|at| at < until) {
+    /// Sets the time until which such a thread sleeps.
+    pub(crate) fn set_sleeps_until(&mut self, until: Option<Time>) {
+        self.poller.set_sleeps_until(until);
+    }
+
+    /// Returns whether a thread that sleeps `until` then must wake up for an earlier timer. Once it must, no later call
+    /// reports it again.
+    pub(crate) fn is_due_before(&mut self, until: Time) -> bool {
+        let due = self.next_timeout().is_some_and(|at| at < until);
+        if due {
             self.poller.set_sleeps_until(None);
-            bindings.wake();
         }
+        due
     }
 
     /// Prepares for a thread to sleep until something arrives. Returns false when something has arrived already.
@@ -178,7 +174,7 @@ impl Core {
         }
         if busy {
             virtual_time::note_progress();
-            self.wake_sleeper(bindings);
+            self.peers.sync_peers(&self.engine);
             while let Some(notice) = self.engine.poll_notice() {
                 self.delivery.log(now, &self.engine, self.poller.trailer(), notice);
             }
@@ -222,6 +218,7 @@ impl Core {
         if self.monitor.is_due(now) {
             self.publish_statistics(now);
         }
+        self.peers.sync_peers(&self.engine);
         if arrived || self.engine.completions() > waiting {
             bindings.wake();
         }

@@ -25,6 +25,8 @@ const MIN_MULTI_RECV: c_int = 0;
 const TX_SIZE: c_int = 6;
 const RX_SIZE: c_int = 7;
 const FI_HMEM_P2P: c_int = 8;
+/// FI_HMEM_P2P_DISABLED, a value of this option.
+const P2P_DISABLED: c_int = 3;
 const CUDA_API_PERMITTED: c_int = 10;
 const SHARED_MEMORY_PERMITTED: c_int = 11;
 const MAX_MSG_SIZE: c_int = 12;
@@ -69,11 +71,20 @@ boundary::exports! {
     ) -> c_int => {
         let (ep, len) = (alias::endpoint(fid)?, len.as_mut().ok_or(Errno::INVAL)?);
         let found = ep.option(level, option)?;
-        let room = core::mem::replace(len, size_of::<usize>());
-        if room < size_of::<usize>() || value.is_null() {
+        let needed = match found {
+            OptionValue::Size(_) => size_of::<usize>(),
+            OptionValue::Int(_) => size_of::<c_int>(),
+            OptionValue::Bool(_) => size_of::<bool>(),
+        };
+        let room = core::mem::replace(len, needed);
+        if room < needed || value.is_null() {
             return Err(Errno::TOOSMALL);
         }
-        value.cast::<usize>().write_unaligned(found);
+        match found {
+            OptionValue::Size(found) => value.cast::<usize>().write_unaligned(found),
+            OptionValue::Int(found) => value.cast::<c_int>().write_unaligned(found),
+            OptionValue::Bool(found) => value.cast::<bool>().write(found),
+        }
         Ok(())
     };
 
@@ -119,7 +130,10 @@ impl Endpoint {
         let (regions, interface) = (Arc::clone(self.domain.regions()), &self.domain.nic().name);
         let new = Core::new(opened, regions, &self.settings, interface);
         let sockets = new.sockets();
-        bindings.attach(self, &sockets)?;
+        if let Err(error) = bindings.attach(self, &sockets) {
+            bindings.detach(self, &sockets);
+            return Err(error);
+        }
         // Before a packet can name a region: who closes one asks the endpoints of this list.
         self.domain.add_endpoint(self, new.name());
         *core = Some(Box::new(new));
@@ -129,17 +143,44 @@ impl Endpoint {
             core.engine.report_accesses();
         }
         drop(inner);
-        self.domain.attach_to_counters(self)?;
+        if let Err(error) = self.attach_to_domain(&sockets) {
+            self.disable(&sockets);
+            return Err(error);
+        }
         open_endpoints::add(self);
         process_report::count_endpoint(self.domain.nic());
-        match self.domain.progress() {
-            Some(progress) => progress.attach(self, &sockets),
-            None => {
-                background::attach(self);
-                Ok(())
-            }
+        if self.domain.progress().is_none() {
+            background::attach(self);
         }
+        Ok(())
     }
+
+    /// Attaches the endpoint to the counters of its domain and to the progress thread.
+    fn attach_to_domain(self: &Arc<Self>, sockets: &[i32]) -> Result<()> {
+        self.domain.attach_to_counters(self)?;
+        self.domain.progress().map_or(Ok(()), |progress| progress.attach(self, sockets))
+    }
+
+    /// Takes back a fi_enable that failed half-way. The application may try again.
+    #[cold]
+    fn disable(&self, sockets: &[i32]) {
+        if let Some(progress) = self.domain.progress() {
+            progress.detach(self, sockets);
+        }
+        self.domain.remove_endpoint(self, sockets);
+        let mut inner = self.lock_unchecked();
+        let Inner { bindings, core } = &mut *inner;
+        bindings.detach(self, sockets);
+        *core = None;
+    }
+}
+
+/// The value of an option, in the type that fi_endpoint(3) gives it.
+#[derive(Clone, Copy)]
+enum OptionValue {
+    Size(usize),
+    Int(c_int),
+    Bool(bool),
 }
 
 fn size(n: u64) -> usize {
@@ -236,14 +277,28 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The value of an option; all are sizes.
-    fn option(&self, level: c_int, option: c_int) -> Result<usize> {
+    /// The value of an option.
+    ///
+    /// # Errors
+    /// `FI_ENOPROTOOPT` for an unknown option, and those that setting the option has for an endpoint without FI_HMEM or a
+    /// host without CUDA.
+    fn option(&self, level: c_int, option: c_int) -> Result<OptionValue> {
         if level != 0 {
             return Err(Errno::NOPROTOOPT);
         }
         match option {
-            MIN_MULTI_RECV => Ok(size(self.settings.min_multi_recv.load(Ordering::Relaxed))),
-            _ => limit(option).ok_or(Errno::NOPROTOOPT),
+            MIN_MULTI_RECV => {
+                Ok(OptionValue::Size(size(self.settings.min_multi_recv.load(Ordering::Relaxed))))
+            }
+            FI_HMEM_P2P if self.settings.devices => Ok(OptionValue::Int(P2P_DISABLED)),
+            FI_HMEM_P2P => Err(Errno::OPNOTSUPP),
+            CUDA_API_PERMITTED => {
+                permit_cuda(self.settings.devices, Some(1)).map(|()| OptionValue::Bool(true))
+            }
+            SHARED_MEMORY_PERMITTED => {
+                Ok(OptionValue::Bool(self.settings.shared_memory.load(Ordering::Relaxed)))
+            }
+            _ => limit(option).map(OptionValue::Size).ok_or(Errno::NOPROTOOPT),
         }
     }
 

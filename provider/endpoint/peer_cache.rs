@@ -25,8 +25,9 @@ pub(crate) struct PeerCache {
     named: Option<u64>,
     /// The part of the vector that the engine knows when it also talks to peers outside the vector.
     known: KnownAddresses,
-    /// The peer of each fi_addr.
+    /// The peer of each fi_addr, and the engine's epoch of these peers.
     by_addr: Vec<u32>,
+    by_addr_epoch: u64,
     /// The fi_addr of each peer.
     by_peer: Vec<u64>,
     /// Hosts that were looked up.
@@ -70,6 +71,16 @@ impl PeerCache {
         self.by_peer.clear();
         if self.named.is_none() {
             engine.name_peers(clock::now(), []);
+        }
+    }
+
+    /// Looks up all addresses again after one of them got another meaning in the engine.
+    #[inline]
+    pub(crate) fn sync_peers(&mut self, engine: &Engine) {
+        let epoch = engine.peers().epoch();
+        if epoch != self.by_addr_epoch {
+            self.by_addr_epoch = epoch;
+            self.by_addr.clear();
         }
     }
 

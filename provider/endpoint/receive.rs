@@ -33,9 +33,11 @@ impl Receive {
         Self { flags: Some(flags), ..self }
     }
 
-    /// With these flags if it has none of its own.
+    /// With these flags if it has none of its own. As with an endpoint's defaults, flags that mean nothing with the call
+    /// are left out.
     pub(crate) fn with_default_flags(self, flags: u64) -> Self {
-        Self { flags: self.flags.or(Some(flags)), ..self }
+        let known = known_flags(self.space) | flags::TRIGGER;
+        Self { flags: self.flags.or(Some(flags & known)), ..self }
     }
 
     /// Without FI_TRIGGER; `None` if it has not got that flag.
@@ -66,13 +68,19 @@ const PEEK_CLAIM: u64 = flags::PEEK | flags::CLAIM;
 const PEEK_DISCARD: u64 = flags::PEEK | flags::DISCARD;
 const CLAIM_DISCARD: u64 = flags::CLAIM | flags::DISCARD;
 
+/// Returns the flags that mean something with a receive.
+#[inline]
+fn known_flags(space: MatchSpace) -> u64 {
+    if space == MatchSpace::Tagged { TAGGED } else { UNTAGGED }
+}
+
 /// Returns the kind of receive that the flags ask for.
 ///
 /// # Errors
 /// `FI_EBADFLAGS` for flags, or combinations, that mean nothing here.
 #[inline]
 fn mode(space: MatchSpace, given: Option<u64>, defaults: u64, least: u64) -> Result<RecvMode> {
-    let known = if space == MatchSpace::Tagged { TAGGED } else { UNTAGGED };
+    let known = known_flags(space);
     let flags = match given {
         Some(flags) if flags & !known != 0 => return Err(Errno::BADFLAGS),
         Some(flags) => flags,
@@ -153,7 +161,9 @@ impl Endpoint {
         } else {
             None
         };
-        let asked = call.flags.unwrap_or(defaults);
+        let given = call.flags.unwrap_or(defaults);
+        // The entry is the answer to a peek, whether or not the call asks for one (fi_tagged(3)).
+        let asked = if peeks { given | flags::COMPLETION } else { given };
         let (context, visibility) = match deferred {
             None => (call.context, bindings.rx.visibility(asked)),
             Some(deferred) => {
@@ -189,7 +199,6 @@ impl Endpoint {
             Ok(false) => {
                 core.flush(now);
                 core.deliver_completions(bindings);
-                core.wake_sleeper(bindings);
             }
             Err(refused) => {
                 if deferred.is_some() {

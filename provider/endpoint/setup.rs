@@ -583,6 +583,7 @@ mod tests {
     fn windows_follow_the_link_rate_and_the_round_trip_time_that_were_set() {
         let window = |speed_mbps, values: &[(&str, &str)]| {
             let nic = Nic {
+                prefix: 24,
                 name: "eth0".to_owned(),
                 ip: IpAddr::from([10, 0, 0, 1]),
                 network: "10.0.0.0/24".to_owned(),

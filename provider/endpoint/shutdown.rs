@@ -2,6 +2,7 @@
 
 use squall_base::{Span, Time};
 
+use super::bindings::Bindings;
 use super::endpoint_core::Core;
 use super::{Endpoint, Inner};
 use crate::background;
@@ -115,6 +116,7 @@ impl Endpoint {
         let Inner { bindings, core } = &mut *inner;
         // Before they are closed: another thread may open others under their numbers.
         bindings.detach(self, &sockets);
+        *bindings = Bindings::default();
         *core = None;
         drop(inner);
         // An operation that ended while the endpoint lingered may trigger deferred work of another one.

@@ -301,11 +301,6 @@ impl Endpoint {
             if staged.is_err() && deferred.is_some() {
                 core.optional.triggered.forget(context);
             }
-            if let Some(progress) = self.domain.progress() {
-                progress.wake_for_timer(core.next_timeout());
-            } else {
-                core.wake_sleeper(bindings);
-            }
             drop(inner);
             self.begin_work();
             return staged;
@@ -331,12 +326,6 @@ impl Endpoint {
         }
         let ended = core.deliver_completions(bindings);
         core.trace.end_posting();
-        if let Some(progress) = self.domain.progress() {
-            // A sleeping thread must look after it.
-            progress.wake_for_timer(core.next_timeout());
-        } else {
-            core.wake_sleeper(bindings);
-        }
         drop(inner);
         if ended {
             self.begin_work();

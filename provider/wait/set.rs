@@ -119,13 +119,13 @@ impl WaitSet {
     /// # Errors
     /// `FI_ETIMEDOUT` when time is up, `FI_EINTR` when a signal handler ran.
     fn wait(&self, timeout: c_int) -> Result<()> {
-        let check = || match self.try_wait(Sleeper::Guest) {
+        let check = || match self.try_wait(Sleeper::Application) {
             Ok(()) => None,
             Err(Errno::AGAIN) => Some(Ok(())),
             Err(other) => Some(Err(other)),
         };
         // The look has prepared the sleep.
-        match poll_until(deadline(timeout), self.waits.waiter(), check, || true) {
+        match poll_until(deadline(timeout), self.waits.waiter(), check, |_| true) {
             Ok(answer) => answer,
             Err(Errno::AGAIN) => Err(Errno::TIMEDOUT),
             Err(other) => Err(other),

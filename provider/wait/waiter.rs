@@ -1,13 +1,14 @@
 //! The descriptor on which a waiting thread sleeps.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::AtomicU32;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use parking_lot::Mutex;
 use squall_base::Time;
 
+use super::leadership::Leadership;
 use super::prepare::{Event, Sleeper};
 use crate::clock;
 use crate::errno::{Errno, Result};
@@ -32,30 +33,72 @@ pub(crate) struct Waiter {
     set: OwnedFd,
     event: OwnedFd,
     timer: OwnedFd,
-    /// Threads that are in one of our waiting calls.
-    guests: AtomicU32,
+    /// The threads that are in one of our waiting calls.
+    leadership: Leadership<AtomicU32>,
 }
 
 /// A thread in one of our waiting calls, until this is gone.
-pub(crate) struct Guest<'a>(&'a Waiter);
+pub(crate) struct Guest<'a> {
+    waiter: &'a Waiter,
+    /// The number of events before the thread's last look.
+    seen: u32,
+    /// How the thread sleeps, since it first did.
+    role: Option<Sleeper>,
+}
+
+impl Guest<'_> {
+    /// Notes that the thread looks for what it waits for after this. An event that comes later wakes it.
+    pub(crate) fn begin_look(&mut self) {
+        self.seen = self.waiter.leadership.events();
+    }
+
+    /// Returns how the thread is about to sleep: as the leader unless another thread leads.
+    pub(crate) fn choose_role(&mut self) -> Sleeper {
+        let leads = self.role == Some(Sleeper::Leader) || self.waiter.leadership.try_lead();
+        let role = if leads { Sleeper::Leader } else { Sleeper::Follower };
+        self.role = Some(role);
+        role
+    }
+
+    /// Sleeps until something happens that the last look did not see, or until `deadline` comes.
+    ///
+    /// # Errors
+    /// `FI_EINTR` when a signal handler ran, `FI_ENODEV` in a forked child.
+    pub(crate) fn sleep(&self, deadline: Time) -> Result<()> {
+        if self.role == Some(Sleeper::Leader) {
+            return self.waiter.sleep(deadline);
+        }
+        let Some(value) = self.waiter.leadership.follow(self.seen) else { return Ok(()) };
+        self.waiter.sleep_as_follower(value, deadline)
+    }
+}
 
 impl Drop for Guest<'_> {
     fn drop(&mut self) {
-        self.0.guests.fetch_sub(1, Ordering::SeqCst);
+        let leadership = &self.waiter.leadership;
+        let wake = match self.role {
+            Some(Sleeper::Leader) => leadership.resign(),
+            Some(_) => leadership.is_orphaned(),
+            // Nothing has woken a thread that never slept.
+            None => false,
+        };
+        if wake {
+            self.waiter.wake_followers(1);
+        }
     }
 }
 
 impl Event for Waiter {
-    fn raise(&self) {
-        self.signal();
+    fn put_back(&self) {
+        self.raise();
     }
 
     fn take(&self) -> bool {
         self.take()
     }
 
-    fn is_shared(&self, sleeper: Sleeper) -> bool {
-        self.guests.load(Ordering::SeqCst) > u32::from(sleeper == Sleeper::Guest)
+    fn is_led(&self) -> bool {
+        self.leadership.is_led()
     }
 }
 
@@ -88,8 +131,8 @@ impl Waiter {
                 ))?,
             )
         };
-        let guests = AtomicU32::new(0);
-        let waiter = Self { process: Process::current(), set, event, timer, guests };
+        let leadership = Leadership::new();
+        let waiter = Self { process: Process::current(), set, event, timer, leadership };
         OWNED.get().lock().push(waiter.fd());
         waiter.add(waiter.event.as_raw_fd())?;
         waiter.add(waiter.timer.as_raw_fd())?;
@@ -134,16 +177,66 @@ impl Waiter {
         if !self.process.is_current() {
             return;
         }
+        if self.leadership.count_event() {
+            self.wake_followers(c_int::MAX);
+        }
+        self.raise();
+    }
+
+    /// Raises the event, which wakes the leader and the application.
+    fn raise(&self) {
         let one = 1u64;
         // SAFETY: write(2) reads the eight bytes of `one`, a local variable. (When the counter is full it fails,
         // which is as good as one more.)
         unsafe { libc::write(self.event.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
-    /// A thread begins to wait, and looks for what it waits for after this.
-    pub(crate) fn enter(&self) -> Guest<'_> {
-        self.guests.fetch_add(1, Ordering::SeqCst);
-        Guest(self)
+    /// Begins the wait of a thread.
+    pub(crate) const fn enter(&self) -> Guest<'_> {
+        Guest { waiter: self, seen: 0, role: None }
+    }
+
+    /// Wakes up to `count` followers.
+    fn wake_followers(&self, count: c_int) {
+        // SAFETY: futex(2) with FUTEX_WAKE touches no memory; the address is that of a field, and only names the
+        // followers.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.leadership.word().as_ptr(),
+                libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                count,
+            );
+        }
+    }
+
+    /// Sleeps while the followers' number has this value, or until `deadline` comes.
+    ///
+    /// # Errors
+    /// As [`Waiter::sleep`].
+    fn sleep_as_follower(&self, value: u32, deadline: Time) -> Result<()> {
+        self.process.check()?;
+        let left = deadline.since(clock::now()).0;
+        let time = libc::timespec {
+            tv_sec: libc::time_t::try_from(left / 1_000_000_000).unwrap_or(libc::time_t::MAX),
+            tv_nsec: libc::c_long::try_from(left % 1_000_000_000).unwrap_or_default(),
+        };
+        let limit = if deadline == Time::NEVER { core::ptr::null() } else { &raw const time };
+        // SAFETY: futex(2) with FUTEX_WAIT reads the number at the address, that of a field, and `time`, a local
+        // variable, unless `limit` is NULL.
+        let rc = unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.leadership.word().as_ptr(),
+                libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                value,
+                limit,
+            )
+        };
+        if rc < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {
+            return Err(Errno::INTR);
+        }
+        Ok(())
     }
 
     /// Takes back earlier signals. Returns whether there were any. The caller must look afterwards for the entries that

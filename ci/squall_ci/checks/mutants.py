@@ -98,6 +98,9 @@ def build(proof: str) -> tuple[pathlib.Path | None, str]:
         return (DIRECTORY / "target" / "debug" / "examples" / MODES[proof][1] if built.ok else None), built.output
     built = cargo("test", "--no-run", *what)
     named = re.search(r"Executable .*\((\S+)\)", built.output)
+    if built.ok and "abi" in what:
+        # The programs of the C ABI load the provider.
+        built = cargo("build", "-p", what[1])
     return (pathlib.Path(named[1]) if built.ok and named else None), built.output
 
 
@@ -106,7 +109,8 @@ def finds(proof: str, program: pathlib.Path) -> tuple[str | None, float, str]:
     begun = time.monotonic()
     if proof not in MODES:
         _, names = target_of(proof)
-        result = run([str(program), *names], os.environ, PROOF)
+        environment = {**os.environ, "SQUALL_ABI_PROVIDER": str(DIRECTORY / "target" / "debug" / "libsquall_fi.so")}
+        result = run([str(program), *names], environment, PROOF)
         failed = re.findall(r"^    (\S+)$", result.output, re.M)
         ran = re.search(r"^running ([1-9]\d*) test", result.output, re.M)
         if result.code is None or not ran:

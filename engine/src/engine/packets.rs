@@ -511,6 +511,7 @@ impl<'a, M: Memory> PacketReceiver<'a, M> {
                 }
                 HandshakeOutcome::Failed(peer, error) => {
                     self.engine.teardown(self.now).fail_peer(peer, error);
+                    self.engine.peers.release_address(peer);
                 }
                 HandshakeOutcome::Replaced(peer) => {
                     self.engine.teardown(self.now).handle_peer_restart(peer);

@@ -200,6 +200,7 @@ impl Teardown<'_> {
             self.fail_peer(peer, error);
             // Perhaps no operation waited for the peer, but later receives may name it.
             self.engine.peers.get_mut(peer).mark_dead();
+            self.engine.peers.release_address(peer);
             return;
         }
         let open = |engine: &Engine| (engine.outbound.ops().len(), engine.report.losses());
@@ -207,6 +208,7 @@ impl Teardown<'_> {
         let Some(context) = self.remove_context(ChannelId::Shm(id), error) else { return };
         if parting {
             self.engine.peers.get_mut(peer).record_close(self.now);
+            self.engine.peers.release_address(peer);
         }
         let step = &mut step!(self.engine, self.now);
         self.engine.outbound.handle_shm_closed(step, *context, error);

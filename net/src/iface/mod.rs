@@ -367,7 +367,8 @@ fn parse_term(text: &str) -> Result<TermTarget, &'static str> {
     Ok(TermTarget::Name(text.into()))
 }
 
-fn masked(addr: IpAddr, prefix: u8) -> IpAddr {
+/// Returns the network of an address: the bits behind the prefix are zero.
+pub fn masked(addr: IpAddr, prefix: u8) -> IpAddr {
     match addr {
         IpAddr::V4(a) => {
             // A shift by all 32 bits overflows, and stands for the empty mask.

@@ -95,12 +95,7 @@ unsafe fn begin(
         context: context.expose_provenance() as u64,
     };
     // SAFETY: the values and results are where `call` says, for as long as this function's contract says.
-    let began = unsafe { core.start_collective(bindings, &call) };
-    if let Some(progress) = ep.domain.progress() {
-        // A sleeping thread must look after it.
-        progress.wake_for_timer(core.next_timeout());
-    }
-    began
+    unsafe { core.start_collective(bindings, &call) }
 }
 
 /// Completion levels, all of which the end of an operation has.

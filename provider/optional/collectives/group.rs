@@ -43,7 +43,7 @@ const DIRECTIONS: u64 = flags::SEND | flags::RECV;
 boundary::exports! {
     status close(fid: *mut ffi::fid) -> c_int => {
         if let Some(membership) = objects::retire::<Membership, _>(fid)? {
-            let mut inner = membership.endpoint.inner.lock();
+            let mut inner = membership.endpoint.lock_unchecked();
             let Inner { bindings, core } = &mut *inner;
             if let Some(core) = core {
                 core.leave_group(bindings, membership.address);
@@ -108,9 +108,8 @@ fn begin(ep: &Arc<Endpoint>, set: &AvSet, context: *mut c_void) -> Result<*mut f
     });
     let end = EndReport::Join { fid: Arc::as_ptr(&membership).addr(), context: context.addr() };
     let began = core.join_group(bindings, address, group, end);
-    match ep.domain.progress() {
-        Some(progress) => progress.wake_for_timer(core.next_timeout()),
-        None => bindings.await_join(ep.weak()),
+    if ep.domain.progress().is_none() {
+        bindings.await_join(ep.weak());
     }
     drop(inner);
     if let Err(error) = began {

@@ -105,7 +105,7 @@ pub(crate) fn notify_owner(ep: &Endpoint) {
 impl<'a> SharedContext<'a> {
     /// Returns `None` for an endpoint with receives of its own.
     fn of(ep: &'a Endpoint) -> Option<Self> {
-        let srx = ep.inner.lock().bindings.srx.as_deref().cloned()?;
+        let srx = ep.lock_unchecked().bindings.srx.as_deref().cloned()?;
         Some(Self { ep, srx })
     }
 
@@ -130,7 +130,7 @@ impl<'a> SharedContext<'a> {
 
     /// Claims the next message that the owner has not seen. Returns its id and sender.
     fn next_arrival(&self) -> Option<(u64, Option<Name>, Arrival)> {
-        let mut inner = self.ep.inner.lock();
+        let mut inner = self.ep.lock_unchecked();
         let Inner { bindings, core } = &mut *inner;
         let core = core.as_mut()?;
         for space in [MatchSpace::Tagged, MatchSpace::Untagged] {
@@ -156,7 +156,7 @@ impl<'a> SharedContext<'a> {
 
     /// Receives a message into the buffer of an owner's entry.
     fn begin(&self, id: u64, entry: OwnerEntry) {
-        let mut inner = self.ep.inner.lock();
+        let mut inner = self.ep.lock_unchecked();
         let Inner { bindings, core } = &mut *inner;
         let Some(core) = core else { return };
         core.optional.peer_receives.waiting.remove(&id);
@@ -191,7 +191,7 @@ impl<'a> SharedContext<'a> {
 
     /// Stores a message that waits at the owner. Returns the address for the owner's entry.
     fn keep_waiting(&self, id: u64, from: Option<Name>) -> *mut QueuedMessage {
-        let mut inner = self.ep.inner.lock();
+        let mut inner = self.ep.lock_unchecked();
         let waiting = Box::new(QueuedMessage { endpoint: self.ep.weak(), id, from });
         let Some(core) = inner.core.as_mut() else { return core::ptr::null_mut() };
         let kept = core.optional.peer_receives.waiting.entry(id).or_insert(waiting);
@@ -200,7 +200,7 @@ impl<'a> SharedContext<'a> {
 
     /// Discards a message that no receive will ask for.
     fn discard(&self, id: u64) {
-        let mut inner = self.ep.inner.lock();
+        let mut inner = self.ep.lock_unchecked();
         let Inner { bindings, core } = &mut *inner;
         let Some(core) = core else { return };
         core.optional.peer_receives.waiting.remove(&id);
@@ -216,7 +216,7 @@ impl<'a> SharedContext<'a> {
     /// Reports receives that have ended to the owner's queue and to our counters, and gives the entries back.
     fn report_finished(&self) {
         let (finished, queue) = {
-            let mut inner = self.ep.inner.lock();
+            let mut inner = self.ep.lock_unchecked();
             let Inner { bindings, core } = &mut *inner;
             let Some(core) = core else { return };
             let finished = core::mem::take(&mut core.optional.peer_receives.finished);
@@ -237,7 +237,7 @@ impl<'a> SharedContext<'a> {
     /// Makes the owner ask again for unknown sources of messages, if the address vector has changed.
     fn refresh_sources(&self) {
         let changed = {
-            let mut inner = self.ep.inner.lock();
+            let mut inner = self.ep.lock_unchecked();
             let Inner { bindings, core } = &mut *inner;
             let (Some(core), Some(av)) = (core, &bindings.av) else { return };
             let before =
@@ -253,7 +253,7 @@ impl<'a> SharedContext<'a> {
 
 /// Returns the source of a message that waits.
 fn waiting_source(ep: &Endpoint, id: u64) -> u64 {
-    let inner = ep.inner.lock();
+    let inner = ep.lock_unchecked();
     let waiting = inner.core.as_ref().and_then(|core| core.optional.peer_receives.waiting.get(&id));
     match (&inner.bindings.av, waiting.and_then(|waiting| waiting.from)) {
         (Some(av), Some(from)) => av.addresses().fi_addr_of(&from),

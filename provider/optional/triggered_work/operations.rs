@@ -218,7 +218,7 @@ fn report_not_begun(
         std::io::Error::from_raw_os_error(error.0)
     );
     log::warn!("{text}");
-    let inner = ep.inner.lock();
+    let inner = ep.lock_unchecked();
     match deferred {
         None => inner.bindings.count(end.kind, false),
         Some(deferred) => {
@@ -239,7 +239,7 @@ pub(crate) fn cancel(ep: &Endpoint, context: u64) -> bool {
         Some(Task::Receive(_, call)) => call.unstarted_completion(),
         Some(Task::Set(..) | Task::Add(..)) | None => return false,
     };
-    let inner = ep.inner.lock();
+    let inner = ep.lock_unchecked();
     inner.bindings.count(end.kind, false);
     report_end(&inner.bindings, &end, Errno::CANCELED, None);
     true
