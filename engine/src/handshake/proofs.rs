@@ -107,11 +107,11 @@ mod tests {
         let instance = |number| Instance::new(number).expect("not 0");
         let exchange = Transcript::new(instance(0x1112_1314), instance(0x2122_2324), &packet);
         let key = JobKey::new(b"0123456789abcdef");
-        let answer = 0xa7b5_4a65_1221_bad7_77e6_faeb_4495_8aab_u128;
-        let confirm = 0x1ad4_34dd_447b_0e68_98c2_c814_4cb7_0c29_u128;
+        let answer = 0x066b_b314_77b8_7d7c_0d05_5f60_1190_4b4a_u128;
+        let confirm = 0xd16b_783b_d6ba_18de_f130_2bec_3e12_16df_u128;
         assert_eq!(exchange.prove(&key, Purpose::Answer), answer.to_be_bytes());
         assert_eq!(exchange.prove(&key, Purpose::Confirm), confirm.to_be_bytes());
-        let with_key = Association::new(0xfd90_aad5_f21b_5374, 0x7043_2501_5fd3_8fbe);
+        let with_key = Association::new(0x38f3_137a_c114_cec2, 0x843d_c797_cc41_f4c5);
         assert!(exchange.association(Some(&key)) == with_key);
         assert!(exchange.association(None) == Association::new(packet.cookie, packet.nonce));
         let secret = exchange.secret(&key);
