@@ -25,6 +25,10 @@ pub enum Purpose {
     JobId = 4,
     /// The secret from which two endpoints derive the keys of their packets.
     PairSecret = 5,
+    /// The endpoint that welcomes another one has accepted its confirmation.
+    Welcome = 6,
+    /// The endpoint that refuses a handshake knows the key.
+    Refuse = 7,
 }
 
 /// The first half of an HMAC-SHA-256. RFC 2104 section 5 allows a truncation to half the length;

@@ -1,6 +1,6 @@
 //! The engine's parameters.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use crate::base::{Instance, JobKey, Seed, Span};
 use crate::fences::Order;
@@ -65,7 +65,8 @@ pub struct Config {
     /// [`crate::TransportConfig::progress_deadline`] has no effect.
     pub stopped_deadline: Span,
     /// This endpoint's IP address, if known. A peer with the same address is on this host, so its host is known to be
-    /// up.
+    /// up. An endpoint with a key must know its address as its peers see it, because the proofs of the handshake cover
+    /// it.
     pub host: Option<IpAddr>,
     /// The driver carries shared-memory records, so [`crate::ShmInterface::poll_verified_peer`] reports
     /// verified peers.
@@ -109,6 +110,11 @@ impl Config {
             batch_packets: 64,
             secret,
         }
+    }
+
+    /// Returns the address at which peers reach this endpoint, if it is known.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.host.map(|host| SocketAddr::new(host, self.port))
     }
 
     /// Returns whether a message of `len` bytes may be copied while existing copies take `copied`

@@ -93,8 +93,12 @@ use step;
 impl Engine {
     /// Creates an endpoint without peers. Contexts always require a verified peer, whatever `pdc`
     /// says.
+    ///
+    /// # Panics
+    /// Panics if there is a job key, but the endpoint's address is not known ([`Config::host`]).
     #[must_use]
     pub fn new(config: Config, mut pdc: reliability::Config) -> Self {
+        assert!(config.key.is_none() || config.host.is_some(), "proofs cover the address");
         let mut secret = SecretRng::new(&config.secret);
         pdc.contact = Contact::Introduced(secret.seed());
         if let Some(wire) = &config.wire {

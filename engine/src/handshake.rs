@@ -6,6 +6,10 @@
 //! ([`crate::reliability::Association`]). An attacker who does not receive packets at an address
 //! cannot be verified as its owner. Answers to unverified peers are never larger than the question,
 //! so they do not amplify an attack.
+//!
+//! With a job key, every packet but the question carries a proof of it that covers the addresses of
+//! both ends. An answer without a valid proof changes nothing. It is kept as the probable reason if
+//! no proven answer follows, because a peer with another key cannot prove anything.
 
 mod proofs;
 mod receive;
@@ -25,7 +29,7 @@ use crate::liveness::{LONG_SILENCE, REFUSED_DEADLINE};
 use crate::operation::PeerId;
 use crate::peers::{Confirmation, PeerState, Peers};
 use crate::wire::{Handshake, Reason, Stage, WIRE_VERSION};
-use proofs::Transcript;
+use proofs::{Party, Transcript};
 use recent_questions::RecentQuestions;
 
 pub use proofs::RecordedHandshake;
@@ -39,6 +43,9 @@ const FIRST_WAIT: Span = Span::millis(5);
 const LONG_WAIT: Span = Span::millis(40);
 /// Longest wait between two questions.
 const LONGEST_WAIT: Span = Span::secs(1);
+/// Time for which a proven answer may follow the first unproven one. A peer with the key answers the
+/// next question. An attacker on the path who drops its answers can keep the two apart anyway.
+const UNPROVEN_DEADLINE: Span = Span::secs(3);
 /// Largest number of answers to unverified peers in a row, and per second. An answer costs as much
 /// as a small packet and is not larger than the question.
 const BURST: u64 = 4096;
@@ -186,6 +193,27 @@ struct PendingHandshake {
     /// The peer is verified already, and may have forgotten this endpoint. If it does not answer,
     /// its contexts decide how long to wait for it.
     renews: bool,
+    /// Number of cookies that the peer did not accept.
+    stale: u32,
+    /// The first answer without a valid proof, and when it arrived.
+    unproven: Option<(OpError, Time)>,
+}
+
+impl PendingHandshake {
+    /// Returns whether only an unproven answer has arrived, for so long that no other is expected.
+    fn is_refused(&self, now: Time) -> bool {
+        let refused = self.unproven.is_some_and(|(_, at)| now.since(at) >= UNPROVEN_DEADLINE);
+        refused && self.cookie.is_none()
+    }
+
+    /// Returns the error of an operation whose peer has not answered until the deadline.
+    fn failure(&self) -> OpError {
+        match self.unproven {
+            Some((error, _)) => error,
+            None if self.unlisted => OpError::NotListed,
+            None => OpError::Unreachable,
+        }
+    }
 }
 
 /// State of all handshakes of an endpoint. The module's documentation describes the protocol.
@@ -278,14 +306,15 @@ impl Handshakes {
 
     // The asking side.
 
-    /// Starts a handshake with a peer, unless one is waiting for its first answer.
+    /// Starts a handshake with a peer, unless one is waiting for its first answer. The contexts to
+    /// the peer wait for it.
     pub(crate) fn start(&mut self, now: Time, config: &Config, peer: PeerId, state: &PeerState) {
         self.ask(now, config, (peer, state), false);
     }
 
-    /// Repeats the handshake with a verified peer that is silent. If the peer has forgotten this
-    /// endpoint, it cannot say so, because it drops encrypted packets of senders that it does not
-    /// know.
+    /// Repeats the handshake with a verified peer, whose contexts go on meanwhile: the peer is silent,
+    /// or another instance claims its address. A peer that encrypts and has forgotten this endpoint
+    /// cannot say so, because it drops encrypted packets of senders that it does not know.
     pub(crate) fn renew(&mut self, now: Time, config: &Config, peer: PeerId, state: &PeerState) {
         self.ask(now, config, (peer, state), true);
     }
@@ -297,7 +326,8 @@ impl Handshakes {
         (peer, state): (PeerId, &PeerState),
         renews: bool,
     ) {
-        if self.asking.get(&peer).is_some_and(|asking| asking.cookie.is_none()) {
+        if let Some(asking) = self.asking.get_mut(&peer).filter(|asking| asking.cookie.is_none()) {
+            asking.renews &= renews;
             return;
         }
         let (nonce, wait) = (self.random.next_u64(), FIRST_WAIT);
@@ -311,23 +341,38 @@ impl Handshakes {
             reported: false,
             unlisted: false,
             renews,
+            stale: 0,
+            unproven: None,
         };
         self.due = Some(self.due.map_or(asking.next, |due| due.min(asking.next)));
         self.send_question(config, &asking, state);
         self.asking.insert(peer, asking);
     }
 
-    /// Sends the current question of a handshake: a hello, or a confirmation once the cookie is
-    /// known.
+    /// Returns the current question of a handshake, without a proof: a hello, or a confirmation once
+    /// the cookie is known.
+    fn question(config: &Config, asking: &PendingHandshake, state: &PeerState) -> Handshake {
+        let nonce = asking.nonce;
+        match asking.cookie {
+            None => {
+                let expected = state.named_instance().map_or(0, Instance::get);
+                Handshake { nonce, expected, ..Self::own_handshake(config, Stage::Hello) }
+            }
+            Some(cookie) => {
+                let expected = state.instance().map_or(0, Instance::get);
+                Handshake { nonce, cookie, expected, ..Self::own_handshake(config, Stage::Confirm) }
+            }
+        }
+    }
+
+    /// Sends the current question of a handshake.
     fn send_question(&mut self, config: &Config, asking: &PendingHandshake, state: &PeerState) {
-        let stage = if asking.cookie.is_some() { Stage::Confirm } else { Stage::Hello };
-        let expected = state.named_instance().map_or(0, Instance::get);
-        let (nonce, cookie) = (asking.nonce, asking.cookie.unwrap_or(0));
-        let mut packet =
-            Handshake { nonce, cookie, expected, ..Self::own_handshake(config, stage) };
-        if let (Some(key), Some(answerer), Stage::Confirm) = (&config.key, state.instance(), stage)
+        let mut packet = Self::question(config, asking, state);
+        if let (Some(key), Some(instance), Stage::Confirm) =
+            (&config.key, state.instance(), packet.stage)
         {
-            let exchange = Transcript::new(config.instance, answerer, &packet);
+            let responder = Party { instance, addr: state.addr() };
+            let exchange = Transcript::new(Party::own(config), responder, &packet);
             packet.proof = exchange.prove(key, Purpose::Confirm);
         }
         self.send(state.addr(), packet, asking.reach);
@@ -340,9 +385,9 @@ impl Handshakes {
         peers.at(from).find(asked)
     }
 
-    /// Returns whether the handshake with a peer repeats an earlier one, which verified the peer.
-    fn renews(&self, peer: PeerId) -> bool {
-        self.asking.get(&peer).is_some_and(|asking| asking.renews)
+    /// Returns whether this endpoint has a handshake with this nonce under way.
+    fn is_own_nonce(&self, nonce: u64) -> bool {
+        self.asking.values().any(|asking| asking.nonce == nonce)
     }
 
     /// Returns whether a handshake with a peer waits for its first challenge.
@@ -360,6 +405,7 @@ impl Handshakes {
     ) {
         let Some(mut asking) = self.asking.remove(&peer) else { return };
         (asking.cookie, asking.wait, asking.next) = (Some(cookie), FIRST_WAIT, now + FIRST_WAIT);
+        asking.unproven = None;
         self.due = Some(self.due.map_or(asking.next, |due| due.min(asking.next)));
         self.send_question(config, &asking, state);
         self.asking.insert(peer, asking);
@@ -400,9 +446,39 @@ impl Handshakes {
         }
     }
 
+    /// Begins the handshake with a peer anew, because the peer does not accept the cookie. The next
+    /// question waits longer each time, and the deadline stays: a peer, or an attacker, that refuses
+    /// every cookie could otherwise cause a question in each round-trip time for ever.
+    fn begin_anew(&mut self, now: Time, peer: PeerId) {
+        let nonce = self.random.next_u64();
+        let Some(asking) = self.asking.get_mut(&peer) else { return };
+        (asking.nonce, asking.cookie) = (nonce, None);
+        // A shift of 8 bits is beyond the longest wait.
+        asking.wait = (FIRST_WAIT * (1 << asking.stale.min(8))).min(LONGEST_WAIT);
+        asking.next = now + asking.wait;
+        asking.stale += 1;
+        self.due = Some(self.due.map_or(asking.next, |due| due.min(asking.next)));
+    }
+
+    /// Keeps what an answer without a valid proof says, as the error of the handshake if no proven
+    /// answer follows. Returns whether it is the first such answer of a handshake that may fail.
+    fn keep_unproven(&mut self, now: Time, peer: PeerId, error: OpError) -> bool {
+        let Some(asking) = self.asking.get_mut(&peer) else { return false };
+        let first = asking.unproven.is_none() && asking.cookie.is_none() && !asking.renews;
+        if first {
+            asking.unproven = Some((error, now));
+        }
+        first
+    }
+
     /// Returns whether a peer reports that its user has not named this endpoint.
     pub(crate) fn is_unlisted(&self, peer: PeerId) -> bool {
         self.asking.get(&peer).is_some_and(|asking| asking.unlisted)
+    }
+
+    /// Returns all unfinished handshakes as text.
+    pub(crate) fn describe_pending(&self) -> String {
+        format!("{:?}", self.asking)
     }
 
     /// Returns the peers with unfinished handshakes.
@@ -423,6 +499,9 @@ impl Handshakes {
     pub(crate) fn exclude_absence(&mut self, now: Time, absent: Span) {
         for asking in self.asking.values_mut() {
             asking.since = (asking.since + absent).min(now);
+            if let Some((_, at)) = &mut asking.unproven {
+                *at = (*at + absent).min(now);
+            }
         }
     }
 
@@ -447,11 +526,12 @@ impl Handshakes {
             let refused =
                 state.last_destination_error().is_some_and(|trouble| trouble.is_refusal());
             let deadline = if refused { deadline.min(REFUSED_DEADLINE) } else { deadline };
-            if now.since(asking.since) >= deadline {
-                if asking.cookie.is_none() && !asking.renews {
-                    let error =
-                        if asking.unlisted { OpError::NotListed } else { OpError::Unreachable };
-                    return Some(SilentPeer::ForGood(peer, error));
+            // A verified peer has the key, so it is not the one that cannot prove its answers.
+            let refused = asking.is_refused(now) && !state.is_verified();
+            if refused || now.since(asking.since) >= deadline {
+                // A peer that has removed this endpoint from its names has ended the contexts, too.
+                if asking.cookie.is_none() && (!asking.renews || asking.unlisted) {
+                    return Some(SilentPeer::ForGood(peer, asking.failure()));
                 }
                 // The peer answered, now or before. The contexts themselves will show whether it
                 // accepts them.
@@ -488,8 +568,8 @@ impl Handshakes {
         self.allowance.try_take(now)
     }
 
-    /// Returns whether the version, the job and the encryption of an unverified peer are right.
-    /// Otherwise sends the reason to the peer.
+    /// Returns whether the version, the job and the encryption of an unverified peer are right, and
+    /// whether it asks for this instance. Otherwise sends the reason to the peer.
     fn check_compatibility(
         &mut self,
         config: &Config,
@@ -502,6 +582,8 @@ impl Handshakes {
             Reason::Job
         } else if packet.capabilities != Self::own_handshake(config, Stage::Hello).capabilities {
             Reason::Encryption
+        } else if !Self::is_addressed_to_us(config, packet) {
+            Reason::Instance
         } else {
             return true;
         };
@@ -509,7 +591,13 @@ impl Handshakes {
         false
     }
 
-    /// Sends an endpoint the reason why its handshake is refused.
+    /// Returns whether the sender of a question expects this instance, or any.
+    fn is_addressed_to_us(config: &Config, packet: &Handshake) -> bool {
+        packet.expected == 0 || packet.expected == config.instance.get()
+    }
+
+    /// Sends an endpoint the reason why its handshake is refused. A proof would tell nothing to an
+    /// endpoint of another version, or to one with another key.
     fn send_refusal(
         &mut self,
         config: &Config,
@@ -518,7 +606,16 @@ impl Handshakes {
         reason: Reason,
     ) {
         let us = Self::own_handshake(config, Stage::Refuse);
-        self.send_answer(asker, Handshake { reason, nonce: packet.nonce, ..us });
+        let (nonce, expected) = (packet.nonce, packet.instance);
+        let mut answer = Handshake { reason, nonce, expected, ..us };
+        if let (Some(key), Some(instance)) = (&config.key, Instance::new(packet.instance))
+            && !matches!(reason, Reason::Version | Reason::Key)
+        {
+            let initiator = Party { instance, addr: asker };
+            let refusal = Transcript::of_refusal(initiator, Party::own(config), packet, &answer);
+            answer.proof = refusal.prove(key, Purpose::Refuse);
+        }
+        self.send_answer(asker, answer);
     }
 
     /// Sends a cookie to an unverified peer.
@@ -536,7 +633,8 @@ impl Handshakes {
         let (nonce, expected) = (packet.nonce, packet.instance);
         let mut answer = Handshake { nonce, cookie, expected, ..us };
         if let (Some(key), Some(instance)) = (&config.key, Instance::new(packet.instance)) {
-            let exchange = Transcript::new(instance, config.instance, &answer);
+            let initiator = Party { instance, addr: asker };
+            let exchange = Transcript::new(initiator, Party::own(config), &answer);
             answer.proof = exchange.prove(key, Purpose::Answer);
         }
         self.send_answer(asker, answer);
@@ -552,10 +650,20 @@ impl Handshakes {
     }
 
     /// Notifies an endpoint that it is verified.
-    fn send_welcome(&mut self, config: &Config, asker: SocketAddr, packet: &Handshake) {
+    fn send_welcome(
+        &mut self,
+        config: &Config,
+        asker: SocketAddr,
+        packet: &Handshake,
+        exchange: &Transcript,
+    ) {
         let us = Self::own_handshake(config, Stage::Welcome);
-        let (nonce, expected) = (packet.nonce, packet.instance);
-        self.send_answer(asker, Handshake { nonce, expected, ..us });
+        let Handshake { nonce, cookie, instance: expected, .. } = *packet;
+        let mut answer = Handshake { nonce, cookie, expected, ..us };
+        if let Some(key) = &config.key {
+            answer.proof = exchange.prove(key, Purpose::Welcome);
+        }
+        self.send_answer(asker, answer);
     }
 }
 

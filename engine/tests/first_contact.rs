@@ -361,6 +361,7 @@ fn peers_of_other_jobs_or_versions_get_an_error() {
         reason: Reason::Version,
         version: theirs,
         port: w.hosts[1].addr.port(),
+        instance: 77,
         ..asked
     };
     let mut out = [0; Handshake::LEN];

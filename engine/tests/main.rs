@@ -13,6 +13,7 @@ mod fences;
 mod first_contact;
 mod foreign;
 mod giving_up;
+mod handshake_attacks;
 mod hostile;
 mod liveness;
 mod memory;

@@ -10,7 +10,8 @@ use crate::pair::{Pair, PairRefusal, PairState, SourceId};
 use crate::wire::Tss;
 
 /// Number of secrets that the ring keeps for each peer: up to two of handshakes that both ends began
-/// at the same time, and the one before, under which packets may still arrive.
+/// at the same time, and the one before, under which packets may still arrive. The one that packets
+/// are sealed with is always among them.
 const SECRETS: usize = 3;
 
 /// The reason why a packet cannot be sealed.
@@ -88,7 +89,11 @@ impl KeyRing {
         }
         pairs.insert(0, PairState::new(pair, self.fresh));
         if pairs.len() > SECRETS {
-            self.drop_last(index);
+            // Handshakes that end without a welcome leave secrets that the peer may not have. They
+            // must not displace the one in use.
+            let in_use = pairs.iter().position(|pair| pair.confirmed);
+            let last = pairs.len() - 1;
+            self.remove_secret(index, if in_use == Some(last) { last - 1 } else { last });
         }
         let found = self.by_source.entry((pair.peer.ip(), pair.theirs)).or_default();
         if !found.contains(&index) {
@@ -121,10 +126,10 @@ impl KeyRing {
         index
     }
 
-    /// Removes the oldest secret of a peer.
-    fn drop_last(&mut self, index: PeerIndex) {
+    /// Removes a secret of a peer, number 0 being the latest.
+    fn remove_secret(&mut self, index: PeerIndex, secret: usize) {
         let peer = &mut self.peers[index];
-        let Some(removed) = peer.pairs.pop() else { return };
+        let removed = peer.pairs.remove(secret);
         self.fresh = self.fresh.max(removed.next_counter());
         if peer.pairs.iter().any(|pair| pair.theirs == removed.theirs) {
             return;
@@ -141,8 +146,8 @@ impl KeyRing {
     /// Removes all secrets that are shared with a peer.
     pub fn remove(&mut self, peer: SocketAddr) {
         let Some(index) = self.by_address.remove(&peer) else { return };
-        while !self.peers[index].pairs.is_empty() {
-            self.drop_last(index);
+        for secret in (0..self.peers[index].pairs.len()).rev() {
+            self.remove_secret(index, secret);
         }
         self.last = None;
         self.free.push(index);

@@ -330,6 +330,23 @@ fn a_later_handshake_of_the_same_ends_replaces_the_secret_without_a_gap() {
 }
 
 /// An endpoint may be its own peer. Then it begins and answers the same handshake.
+/// A handshake that ends before the welcome leaves a secret that the peer may not have.
+#[test]
+fn secrets_of_unfinished_handshakes_do_not_displace_the_one_in_use() {
+    let mut ring = KeyRing::new();
+    let in_use = pairs((1, 11), (2, 22), 1).1;
+    ring.install(&in_use);
+    for secret in 2..10 {
+        let (unfinished, _) = pairs((2, 22), (1, 11), secret);
+        assert!(!unfinished.confirmed);
+        ring.install(&Pair { peer: in_use.peer, ..unfinished });
+        assert_eq!(ring.sending_secret(in_use.peer), Some([1; 32]), "after secret {secret}");
+    }
+    // A later secret that the peer has takes its place, and the one before stays for late packets.
+    ring.confirm(in_use.peer);
+    assert_eq!(ring.sending_secret(in_use.peer), Some([9; 32]));
+}
+
 #[test]
 fn an_endpoint_talks_to_itself() {
     let mut a = KeyRing::new();

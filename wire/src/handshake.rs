@@ -6,8 +6,8 @@
 //! responder accepts only an initiator that repeats the cookie ([`Stage::Confirm`]). Endpoints
 //! whose job has a key prove to each other that they know it.
 //!
-//! Every stage has the same length, and a refusal is shorter, so that an answer is never larger
-//! than its question. `docs/wire.md` gives the layout, the order of the packets and the fields of
+//! Every stage has the same length, and a refusal of another version is shorter, so that an answer is
+//! never larger than its question. `docs/wire.md` gives the layout, the order of the packets and the fields of
 //! the proofs.
 
 use crate::base::{Proof, Psn};
@@ -18,7 +18,7 @@ use crate::view::{be16, be32, be64};
 
 /// Version of the packet formats of this crate and of the crates above it; both ends must have the
 /// same. `docs/wire.md` describes this version.
-pub const WIRE_VERSION: u8 = 5;
+pub const WIRE_VERSION: u8 = 6;
 
 /// Type of the value. No published table assigns numbers, so this project chose one from the
 /// vendors' range.
@@ -61,6 +61,8 @@ code_points! {
         Unlisted = 6, "UNLISTED";
         /// One of the two encrypts its packets, and the other one does not.
         Encryption = 7, "ENCRYPTION";
+        /// The responder is another instance than the initiator expects.
+        Instance = 8, "INSTANCE";
     }
 }
 
@@ -86,7 +88,8 @@ pub struct Handshake {
     pub instance: u32,
     /// Instance number that the sender expects of its peer; 0 for any.
     pub expected: u32,
-    /// Cookie by which the initiator proves that it received the challenge; 0 in a hello.
+    /// Cookie by which the initiator proves that it received the challenge; 0 in a hello and in a
+    /// refusal.
     pub cookie: u64,
     /// JobID of the sender.
     pub job_id: u32,
@@ -100,19 +103,25 @@ impl Handshake {
     /// Capability: the sender encrypts every packet but those of the handshake, and accepts no
     /// others.
     pub const ENCRYPTS: u32 = 1;
-    /// Bytes of the value without the proof: its length in versions below 3 and in every refusal.
+    /// Bytes of the value without the proof: its length in versions below 3, and in refusals of
+    /// another version, whose proofs are not known.
     const SHORT: usize = 40;
     /// Bytes of the value.
     const VALUE: usize = Self::SHORT + size_of::<Proof>();
     /// Bytes of the longest packet.
     pub const LEN: usize = Control::LEN + Self::VALUE;
 
+    /// Returns whether the packet refuses another version.
+    fn refuses_version(&self) -> bool {
+        self.stage == Stage::Refuse && self.reason == Reason::Version
+    }
+
     /// Writes the whole packet and returns its length, at most [`Self::LEN`].
     ///
     /// # Panics
     /// Panics if `out` is shorter than that.
     pub fn emit(&self, out: &mut [u8]) -> usize {
-        let size = if self.stage == Stage::Refuse { Self::SHORT } else { Self::VALUE };
+        let size = if self.refuses_version() { Self::SHORT } else { Self::VALUE };
         let header = Control {
             kind: ControlKind::Negotiation,
             isrod: false,
@@ -171,12 +180,7 @@ impl Handshake {
         }
         let stage = Stage::from_u8(b[2]).ok_or(ParseError::Kind)?;
         let proof = value[Self::SHORT..].first_chunk::<{ size_of::<Proof>() }>();
-        // A value without a proof must be a refusal or from an older version, which the receiver
-        // refuses.
-        if proof.is_none() && stage != Stage::Refuse && b[3] == WIRE_VERSION {
-            return Err(ParseError::Truncated);
-        }
-        Ok(Self {
+        let packet = Self {
             stage,
             version: b[3],
             port,
@@ -188,7 +192,13 @@ impl Handshake {
             job_id: be32(b, 32),
             capabilities: be32(b, 36),
             proof: proof.copied().unwrap_or_default(),
-        })
+        };
+        // A value without a proof must be a refusal of another version, or from an older version,
+        // which the receiver refuses.
+        if proof.is_none() && !packet.refuses_version() && packet.version == WIRE_VERSION {
+            return Err(ParseError::Truncated);
+        }
+        Ok(packet)
     }
 }
 
@@ -224,11 +234,11 @@ mod tests {
         for stage in [Stage::Hello, Stage::Challenge, Stage::Confirm, Stage::Welcome, Stage::Refuse]
         {
             for reason in
-                [0, 1, 2, 3, 4, 5, 6, 7].map(|code| Reason::from_u8(code).expect("a reason"))
+                [0, 1, 2, 3, 4, 5, 6, 7, 8].map(|code| Reason::from_u8(code).expect("a reason"))
             {
                 let mut intro = Handshake { stage, reason, ..HELLO };
                 let n = intro.emit(&mut out);
-                if stage == Stage::Refuse {
+                if (stage, reason) == (Stage::Refuse, Reason::Version) {
                     intro.proof = [0; 16];
                     assert_eq!(n, 56, "nobody's question was shorter");
                 } else {
@@ -241,7 +251,7 @@ mod tests {
         assert_eq!(
             &out[16..n],
             [
-                0xf0, 14, 1, 5, 0x12, 0xb9, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14,
+                0xf0, 14, 1, 6, 0x12, 0xb9, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14,
                 0x21, 0x22, 0x23, 0x24, 0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38, 0x41, 0x42,
                 0x43, 0x44, 0x51, 0x52, 0x53, 0x54, 0x61, 0x61, 0x61, 0x61, 0x61, 0x61, 0x61, 0x61,
                 0x61, 0x61, 0x61, 0x61, 0x61, 0x61, 0x61, 0x61
@@ -263,7 +273,7 @@ mod tests {
             assert!(Handshake::read(bad).is_err(), "{bad:?}");
         }
         // Stage, port, reason (both bytes), instance.
-        for (range, byte) in [(2..3, 0), (2..3, 6), (4..6, 0), (6..7, 1), (7..8, 8), (16..20, 0)] {
+        for (range, byte) in [(2..3, 0), (2..3, 6), (4..6, 0), (6..7, 1), (7..8, 9), (16..20, 0)] {
             let mut bad = value.to_vec();
             bad[range].fill(byte);
             assert!(Handshake::read(&bad).is_err());

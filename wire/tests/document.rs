@@ -47,7 +47,7 @@ fn stages_and_reasons_have_their_names() {
 fn lengths_are_those_of_the_code() {
     let has = |text: &str| assert!(PAGE.contains(text), "{text}");
     let words = (Handshake::LEN - Control::LEN) / 4;
-    has(&format!("length of the value in words of four bytes: {words}, in a refusal 10"));
+    has(&format!("length of the value in words of four bytes: {words}, in a refusal 10 if"));
     has(&format!("| 4 | {} each | records", TelemetryRecord::LEN));
     has(&format!("number of records, at most {}", Telemetry::MOST));
     let head = RatePacket::MAX_LEN - RatePacket::MOST * RateEntry::LEN;

@@ -182,6 +182,7 @@ local REASONS = {
   [5] = "KEY",
   [6] = "UNLISTED",
   [7] = "ENCRYPTION",
+  [8] = "INSTANCE",
 }
 
 local UDP_PORT = 4793

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use super::Handshakes;
-use super::proofs::Transcript;
+use super::proofs::{Party, Transcript};
 use crate::base::{Instance, Purpose, Time};
 use crate::completion::OpError;
 use crate::config::Config;
@@ -74,6 +74,16 @@ impl Handshakes {
         from: SocketAddr,
         packet: &Handshake,
     ) -> HandshakeOutcome {
+        let own = cx.config.address();
+        if packet.instance == cx.config.instance.get()
+            && own.is_some_and(|own| own != from)
+            && self.is_own_nonce(packet.nonce)
+        {
+            // This endpoint's question returns from elsewhere. An equal instance alone is chance:
+            // each pair of a job has it with a probability of 2^-32.
+            cx.counters.rx_bad_handshakes += 1;
+            return HandshakeOutcome::Nothing;
+        }
         match packet.stage {
             Stage::Hello => {
                 if !self.may_answer(cx.now) {
@@ -126,13 +136,14 @@ impl Handshakes {
         let Some(instance) = Instance::new(packet.instance) else {
             return HandshakeOutcome::Nothing;
         };
-        let ours = Self::own_handshake(config, Stage::Challenge);
+        let capabilities = Self::own_handshake(config, Stage::Challenge).capabilities;
         let alike = packet.version == WIRE_VERSION
             && packet.job_id == config.job_id
-            && packet.capabilities == ours.capabilities;
+            && packet.capabilities == capabilities;
         let last = cx.peers.last_confirmation(from, instance);
         let repeated = Self::is_repeated(now, packet, last);
-        if !alike || !(repeated || self.cookies.is_valid(now, from, packet, last)) {
+        let ours = Self::is_addressed_to_us(config, packet);
+        if !alike || !ours || !(repeated || self.cookies.is_valid(now, from, packet, last)) {
             cx.counters.rx_bad_handshakes += 1;
             // This endpoint has not sent the peer a challenge lately.
             if alike && self.may_answer(now) {
@@ -140,7 +151,12 @@ impl Handshakes {
             }
             return HandshakeOutcome::Nothing;
         }
-        let exchange = Transcript::new(instance, config.instance, packet);
+        // A valid cookie may be returned any number of times.
+        if !self.may_answer(now) {
+            cx.counters.rx_unanswered += 1;
+            return HandshakeOutcome::Nothing;
+        }
+        let exchange = Transcript::new(Party { instance, addr: from }, Party::own(config), packet);
         if !exchange.is_proven(config.key.as_ref(), Purpose::Confirm, packet) {
             cx.counters.rx_unauthorised += 1;
             self.send_refusal(config, from, packet, Reason::Key);
@@ -149,13 +165,29 @@ impl Handshakes {
         if !self.check_admission(&mut cx, from, packet) {
             return HandshakeOutcome::Nothing;
         }
-        let peer = match cx.peers.find_instance(from, instance) {
+        let found = cx.peers.find_instance(from, instance);
+        if repeated {
+            // An attacker can repeat the packet for as long as the cookie is valid, so it is no sign
+            // of life.
+            let association = exchange.association(config.key.as_ref());
+            let mut known = found.filter(|peer| cx.peers.get(*peer).is_verified());
+            known = known.filter(|peer| {
+                cx.pdcs.admissions().association(PeerKey(peer.0), false) == Some(association)
+            });
+            match known {
+                Some(_) => self.send_welcome(config, from, packet, &exchange),
+                None => self.send_refusal(config, from, packet, Reason::Stale),
+            }
+            return HandshakeOutcome::Nothing;
+        }
+        let peer = match found {
             Some(peer) => peer,
             None => match cx.peers.find_without_instance(from) {
                 // Another instance used this address before. Ask at the address itself for the
                 // present instance, and trust that answer rather than the claim of this packet.
                 Some(former) => {
-                    self.start(now, config, former, cx.peers.get(former));
+                    let state = cx.peers.get(former);
+                    self.ask(now, config, (former, state), state.is_verified());
                     return HandshakeOutcome::Nothing;
                 }
                 None => {
@@ -181,97 +213,67 @@ impl Handshakes {
             return HandshakeOutcome::Nothing;
         }
         cx.peers.get_mut(peer).record_handshake(now);
-        if !repeated {
-            let Handshake { nonce, cookie, .. } = *packet;
-            cx.peers.get_mut(peer).record_confirmation(Confirmation { nonce, cookie, at: now });
-            self.share_secret(config, (from, instance), &exchange, false);
-        }
-        self.send_welcome(config, from, packet);
+        let Handshake { nonce, cookie, .. } = *packet;
+        cx.peers.get_mut(peer).record_confirmation(Confirmation { nonce, cookie, at: now });
+        self.share_secret(config, (from, instance), &exchange, false);
+        self.send_welcome(config, from, packet, &exchange);
         HandshakeOutcome::Verified(peer)
     }
 
     /// Processes a peer's answer to a question of this endpoint.
     fn handle_answer(
         &mut self,
-        mut cx: HandshakeContext<'_>,
+        cx: HandshakeContext<'_>,
         peer: PeerId,
         packet: &Handshake,
     ) -> HandshakeOutcome {
-        let Some(instance) = Instance::new(packet.instance) else {
+        let (Some(instance), Some(asking)) =
+            (Instance::new(packet.instance), self.asking.get(&peer))
+        else {
             return HandshakeOutcome::Nothing;
         };
-        // A verified peer knows the key, so the contexts to it end only if the answer is proven. An
-        // attacker who has seen the question can send any other answer.
-        let renews = self.renews(peer);
-        match packet.stage {
-            Stage::Refuse if packet.reason == Reason::Stale => {
-                self.stop(peer);
-                self.ask(cx.now, cx.config, (peer, cx.peers.get(peer)), renews);
-                HandshakeOutcome::Nothing
+        let awaited = match packet.stage {
+            Stage::Challenge => asking.cookie.is_none(),
+            Stage::Welcome => asking.cookie == Some(packet.cookie),
+            _ => true,
+        };
+        if !awaited {
+            // A challenge is a duplicate. A welcome is, too, or it is forged.
+            cx.counters.rx_bad_handshakes += u64::from(packet.stage == Stage::Welcome);
+            return HandshakeOutcome::Nothing;
+        }
+        let responder = Party { instance, addr: cx.peers.get(peer).addr() };
+        let exchange = Transcript::new(Party::own(cx.config), responder, packet);
+        let key = cx.config.key.as_ref();
+        let proven = match packet.stage {
+            Stage::Challenge => exchange.is_proven(key, Purpose::Answer, packet),
+            Stage::Welcome => exchange.is_proven(key, Purpose::Welcome, packet),
+            // A peer with the key refuses no valid proof. It may do so if an attacker has changed the
+            // proof on its way.
+            _ if packet.reason == Reason::Key && key.is_some() => false,
+            _ => {
+                let question = Self::question(cx.config, asking, cx.peers.get(peer));
+                let own = Party::own(cx.config);
+                Transcript::of_refusal(own, responder, &question, packet).is_proven(
+                    key,
+                    Purpose::Refuse,
+                    packet,
+                )
             }
-            // Refusals carry no proof.
-            Stage::Refuse if renews => {
+        };
+        if !proven {
+            // A peer with another key cannot prove its answer. An attacker who has seen the question
+            // can send any.
+            let error = failure(packet, instance, false);
+            if error.is_some_and(|error| self.keep_unproven(cx.now, peer, error)) {
+                cx.counters.rx_unauthorised += 1;
+            } else {
                 cx.counters.rx_bad_handshakes += 1;
-                HandshakeOutcome::Nothing
             }
-            Stage::Refuse if packet.reason == Reason::Unlisted => {
-                self.postpone(peer);
-                HandshakeOutcome::Nothing
-            }
-            Stage::Refuse => {
-                self.stop(peer);
-                let error = match packet.reason {
-                    Reason::Version => OpError::OtherVersion { theirs: packet.version },
-                    Reason::Job => OpError::Remote(ReturnCode::BadJobId),
-                    Reason::Key => OpError::OtherKey,
-                    Reason::Encryption => OpError::OtherEncryption {
-                        theirs: packet.capabilities & Handshake::ENCRYPTS != 0,
-                    },
-                    Reason::None | Reason::Stale | Reason::Crowded | Reason::Unlisted => {
-                        OpError::Closed
-                    }
-                };
-                HandshakeOutcome::Failed(peer, error)
-            }
-            Stage::Challenge if self.is_open(peer) => {
-                let config = cx.config;
-                let ours = Self::own_handshake(config, Stage::Hello);
-                let exchange = Transcript::new(config.instance, instance, packet);
-                let proven = exchange.is_proven(config.key.as_ref(), Purpose::Answer, packet);
-                if renews && !proven {
-                    cx.counters.rx_bad_handshakes += 1;
-                    return HandshakeOutcome::Nothing;
-                }
-                if packet.capabilities != ours.capabilities {
-                    self.stop(peer);
-                    let theirs = packet.capabilities & Handshake::ENCRYPTS != 0;
-                    return HandshakeOutcome::Failed(peer, OpError::OtherEncryption { theirs });
-                }
-                if !proven {
-                    self.stop(peer);
-                    cx.counters.rx_unauthorised += 1;
-                    return HandshakeOutcome::Failed(peer, OpError::OtherKey);
-                }
-                match cx.peers.get_mut(peer).record_instance(instance) {
-                    PeerInstance::Known => {}
-                    PeerInstance::Successor => return HandshakeOutcome::Replaced(peer),
-                    PeerInstance::Impostor => {
-                        self.stop(peer);
-                        return HandshakeOutcome::Failed(
-                            peer,
-                            OpError::OtherInstance { found: instance },
-                        );
-                    }
-                }
-                let state = cx.peers.get(peer);
-                let addr = state.addr();
-                self.send_confirmation(cx.now, config, (peer, state), packet.cookie);
-                let outcome = cx.complete_handshake(peer, &exchange, true);
-                if outcome != HandshakeOutcome::Nothing {
-                    self.share_secret(config, (addr, instance), &exchange, true);
-                }
-                outcome
-            }
+            return HandshakeOutcome::Nothing;
+        }
+        match packet.stage {
+            Stage::Challenge => self.handle_challenge(cx, (peer, instance), packet, &exchange),
             Stage::Welcome => {
                 self.stop(peer);
                 // Packets that overtook the confirmation may be sent again.
@@ -280,8 +282,70 @@ impl Handshakes {
                 cx.contexts.release_peer(cx.now, peer, cx.pdcs);
                 HandshakeOutcome::Nothing
             }
-            // The packet is a duplicate.
-            _ => HandshakeOutcome::Nothing,
+            _ => {
+                match packet.reason {
+                    Reason::Stale => self.begin_anew(cx.now, peer),
+                    Reason::Unlisted => self.postpone(peer),
+                    _ => {}
+                }
+                let Some(error) = failure(packet, instance, true) else {
+                    return HandshakeOutcome::Nothing;
+                };
+                self.stop(peer);
+                HandshakeOutcome::Failed(peer, error)
+            }
         }
     }
+
+    /// Processes a peer's first challenge, which is proven if there is a key.
+    fn handle_challenge(
+        &mut self,
+        mut cx: HandshakeContext<'_>,
+        (peer, instance): (PeerId, Instance),
+        packet: &Handshake,
+        exchange: &Transcript,
+    ) -> HandshakeOutcome {
+        let config = cx.config;
+        if packet.capabilities != Self::own_handshake(config, Stage::Hello).capabilities {
+            self.stop(peer);
+            return HandshakeOutcome::Failed(peer, other_encryption(packet));
+        }
+        match cx.peers.get_mut(peer).record_instance(instance) {
+            PeerInstance::Known => {}
+            PeerInstance::Successor => return HandshakeOutcome::Replaced(peer),
+            PeerInstance::Impostor => {
+                self.stop(peer);
+                return HandshakeOutcome::Failed(peer, OpError::OtherInstance { found: instance });
+            }
+        }
+        let state = cx.peers.get(peer);
+        let addr = state.addr();
+        self.send_confirmation(cx.now, config, (peer, state), packet.cookie);
+        let outcome = cx.complete_handshake(peer, exchange, true);
+        if outcome != HandshakeOutcome::Nothing {
+            self.share_secret(config, (addr, instance), exchange, true);
+        }
+        outcome
+    }
+}
+
+/// Returns the error with which a handshake ends because of an answer, if it does. An answer that is
+/// not `proven` may end it later.
+fn failure(packet: &Handshake, found: Instance, proven: bool) -> Option<OpError> {
+    match (packet.stage, packet.reason) {
+        (Stage::Refuse, Reason::Stale) => None,
+        (Stage::Refuse, Reason::Unlisted) => (!proven).then_some(OpError::NotListed),
+        (Stage::Refuse, Reason::Version) => Some(OpError::OtherVersion { theirs: packet.version }),
+        (Stage::Refuse, Reason::Job) => Some(OpError::Remote(ReturnCode::BadJobId)),
+        (Stage::Refuse, Reason::Key) => Some(OpError::OtherKey),
+        (Stage::Refuse, Reason::Encryption) => Some(other_encryption(packet)),
+        (Stage::Refuse, Reason::Instance) => Some(OpError::OtherInstance { found }),
+        (Stage::Refuse, Reason::None | Reason::Crowded) => Some(OpError::Closed),
+        _ => Some(OpError::OtherKey),
+    }
+}
+
+/// Returns the error for a peer that encrypts where this endpoint does not, or the reverse.
+const fn other_encryption(packet: &Handshake) -> OpError {
+    OpError::OtherEncryption { theirs: packet.capabilities & Handshake::ENCRYPTS != 0 }
 }

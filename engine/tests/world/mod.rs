@@ -272,6 +272,7 @@ fn engine(
 ) -> Engine {
     let (mut engine, mut pdc) =
         (engine_config(rng.next_u64(), addr.port()), pdc_config(rng.next_u64()));
+    engine.host = Some(addr.ip());
     adjust(&mut engine, &mut pdc);
     Engine::new(engine, pdc)
 }

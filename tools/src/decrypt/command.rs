@@ -191,7 +191,8 @@ fn add_handshakes(capture: &Path, key: &JobKey, keys: &mut RecordingKeys) -> Res
             return Ok(());
         };
         let Ok(Some(packet)) = Handshake::read(values) else { return Ok(()) };
-        if let Some(handshake) = RecordedHandshake::new(key, &packet) {
+        let way = (datagram.source, datagram.destination);
+        if let Some(handshake) = RecordedHandshake::new(key, way, &packet) {
             let RecordedHandshake { initiator, responder, secret } = handshake;
             let ends = [SourceId::new(initiator, true), SourceId::new(responder, false)];
             match secret {

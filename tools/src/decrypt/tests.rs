@@ -103,6 +103,25 @@ impl Drop for Recording {
     }
 }
 
+/// Returns the values that the proofs of a handshake cover (docs/wire.md).
+fn transcript(asker: &Endpoint, answerer: &Endpoint) -> Vec<u64> {
+    let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+    let addrs = [asker, answerer].map(|end| end.port.local_addr());
+    let ips = addrs.map(|addr| match addr.ip() {
+        std::net::IpAddr::V4(ip) => u128::from(ip.to_ipv6_mapped()),
+        std::net::IpAddr::V6(ip) => u128::from(ip),
+    });
+    let mut words = vec![
+        pair(asker.instance.get(), answerer.instance.get()),
+        NONCE,
+        COOKIE,
+        pair(WIRE_VERSION.into(), Handshake::ENCRYPTS),
+    ];
+    words.extend(ips.iter().flat_map(|ip| [(ip >> 64) as u64, *ip as u64]));
+    words.push(pair(addrs[0].port().into(), addrs[1].port().into()));
+    words
+}
+
 /// Records a handshake and packets in both directions.
 fn record(name: &str, bind: &str, ending: &str) -> Recording {
     let folder = std::env::temp_dir().join(format!("squall-decrypt-{name}-{}", std::process::id()));
@@ -110,10 +129,9 @@ fn record(name: &str, bind: &str, ending: &str) -> Recording {
     let captures = ["asker", "answerer"].map(|end| folder.join(format!("{end}-%e.{ending}")));
     let mut asker = Endpoint::open(bind, &captures[0], true);
     let mut answerer = Endpoint::open(bind, &captures[1], false);
-    let who = u64::from(asker.instance.get()) << 32 | u64::from(answerer.instance.get());
-    let secret = JobKey::new(JOB_KEY).derive_secret(&[who, NONCE, COOKIE]);
+    let transcript = transcript(&asker, &answerer);
+    let secret = JobKey::new(JOB_KEY).derive_secret(&transcript);
     let handshake = |stage, from: &Endpoint, to: &Endpoint, purpose| {
-        let form = u64::from(WIRE_VERSION) << 32 | u64::from(Handshake::ENCRYPTS);
         let packet = Handshake {
             stage,
             version: WIRE_VERSION,
@@ -125,7 +143,7 @@ fn record(name: &str, bind: &str, ending: &str) -> Recording {
             cookie: COOKIE,
             job_id: JOB,
             capabilities: Handshake::ENCRYPTS,
-            proof: JobKey::new(JOB_KEY).prove(purpose, &[who, NONCE, COOKIE, form]),
+            proof: JobKey::new(JOB_KEY).prove(purpose, &transcript),
         };
         let mut bytes = vec![0; Handshake::LEN];
         packet.emit(&mut bytes);
