@@ -830,9 +830,7 @@ mod tests {
     fn an_address_without_instance_outlives_the_named_instance_there() {
         let addr = SocketAddr::from(([10, 0, 0, 1], 7));
         let ends: [fn(&mut PeerState); 3] = [
-            |state| {
-                let _ = state.record_instance(instance(2));
-            },
+            |state| assert_eq!(state.record_instance(instance(2)), PeerInstance::Impostor),
             PeerState::mark_dead,
             |state| state.record_close(Time(5)),
         ];

@@ -215,6 +215,51 @@ static void sleepers_fetch_from_a_dead_peer(void)
 	a_receive_ends_with_its_dead_peer(FI_PROGRESS_AUTO, LONG_MESSAGE);
 }
 
+static void *sleep_until_error(void *arg)
+{
+	struct sleeper *one = arg;
+	struct fi_cq_tagged_entry entry;
+	ssize_t rc;
+	do
+		rc = fi_cq_sread(one->cq, &entry, 1, NULL, PATIENCE_MS);
+	while (rc == -FI_EINTR);
+	EQUAL(rc, -FI_EAVAIL);
+	(*one->done)++;
+	return NULL;
+}
+
+/* A thread sleeps already when another one posts the receive. */
+static void a_call_wakes_the_sleeper_of_another_thread(void)
+{
+	enum { LIMIT = 20 };
+	char buf[8];
+	for (int k = 0; k < 2; k++) {
+		struct want want = {.caps = FI_MSG | FI_DIRECTED_RECV,
+				    .threading = FI_THREAD_SAFE,
+				    .progress = k ? FI_PROGRESS_AUTO : FI_PROGRESS_MANUAL,
+				    .wait = FI_WAIT_UNSPEC};
+		struct node n;
+		struct fi_cq_tagged_entry entry;
+		fi_addr_t peer;
+		_Atomic int done = 0;
+		abi_open(&n, &want);
+		pid_t pid = start_peer(&n, 1, &peer);
+		EQUAL(fi_recv(n.ep, buf, sizeof(buf), NULL, peer, NULL), 0);
+		EQUAL(fi_cq_sread(n.cq, &entry, 1, NULL, PATIENCE_MS), 1);
+		struct sleeper one = {.cq = n.cq, .done = &done};
+		EQUAL(pthread_create(&one.thread, NULL, sleep_until_error, &one), 0);
+		sleep(1);
+		EQUAL(kill(pid, SIGKILL), 0);
+		EQUAL(waitpid(pid, NULL, 0), pid);
+		double begin = abi_now();
+		EQUAL(fi_recv(n.ep, buf, sizeof(buf), NULL, peer, NULL), 0);
+		until(&done, 1);
+		CHECK(abi_now() - begin < LIMIT);
+		EQUAL(pthread_join(one.thread, NULL), 0);
+		abi_close(&n);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 3)
@@ -223,6 +268,7 @@ int main(int argc, char **argv)
 	RUN(several_sleepers_of_a_counter_are_idle);
 	RUN(sleepers_learn_of_a_dead_peer);
 	RUN(sleepers_fetch_from_a_dead_peer);
+	RUN(a_call_wakes_the_sleeper_of_another_thread);
 	printf("%d checks\n", abi_checks);
 	return 0;
 }
