@@ -22,13 +22,17 @@ class Mutants(unittest.TestCase):
         members = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["members"]
         manifests = {ROOT / member: tomllib.loads((ROOT / member / "Cargo.toml").read_text()) for member in members}
         directories = {manifest["package"]["name"]: directory for directory, manifest in manifests.items()}
+        named = {manifest["package"]["name"]: manifest.get("test", []) for manifest in manifests.values()}
         for mutant in mutants.read():
             with self.subTest(mutant.name):
                 if mutant.proof in MODES:
                     continue
                 crate, target, *names = mutant.proof.split()
-                # The program `tests` has a module for each subject, by which a proof selects.
-                file = "main" if target == "tests" else target
-                self.assertTrue(target == "lib" or (directories[crate] / "tests" / f"{file}.rs").is_file())
+                # The program `tests` has a module for each subject, by which a proof selects. Others may have a name of
+                # their own.
+                folder = directories[crate] / "tests"
+                known = {"lib", *(test["name"] for test in named[crate]), *(file.stem for file in folder.glob("*.rs"))}
+                self.assertIn(target, known)
                 for module in (name.partition("::")[0] for name in names if target == "tests"):
-                    self.assertTrue((directories[crate] / "tests" / f"{module}.rs").is_file(), module)
+                    files = (folder / f"{module}.rs", folder / module / "mod.rs")
+                    self.assertTrue(any(file.is_file() for file in files), module)
