@@ -51,6 +51,9 @@ macro_rules! params {
             /// All of them as a user would write them, by their environment variables: what was said, else the
             /// defaults.
             pub(crate) texts: BTreeMap<String, String>,
+            /// Parameters that protect the endpoint and whose values were not understood, with what would have been
+            /// allowed. No domain opens then.
+            pub(crate) misunderstood: Vec<String>,
         }
 
         /// The rows, in the order of the manual.
@@ -66,13 +69,17 @@ macro_rules! params {
 
         impl Params {
             /// Reads every parameter from `get`; a value that does not parse is reported in
-            /// `problems` and replaced by its default.
+            /// `problems`, or in [`Self::misunderstood`], and replaced by its default.
             fn read(get: &dyn Fn(&Spec) -> Option<String>, problems: &mut Vec<String>) -> Self {
                 let mut specs = TABLE.iter();
-                let mut texts = BTreeMap::new();
+                let (mut texts, mut misunderstood) = (BTreeMap::new(), Vec::new());
                 Self {
-                    $($field: read_one::<$kind>(specs.next(), get, problems, &mut texts),)*
+                    $($field: {
+                        let wrong = if <$kind>::PROTECTS { &mut misunderstood } else { &mut *problems };
+                        read_one::<$kind>(specs.next(), get, wrong, &mut texts)
+                    },)*
                     texts,
+                    misunderstood,
                 }
             }
         }
@@ -163,7 +170,7 @@ params! {
     job: kinds::Count<1, 16777215> = "JOB", "1",
         "JobID in every request; requests of another job are refused. An application's own auth_key comes \
          before it.";
-    key_file: kinds::Text = "KEY_FILE", "",
+    key_file: kinds::KeyFile = "KEY_FILE", "",
         "File with a secret of 16 to 256 bytes, readable by its owner alone: an endpoint then accepts \
          only peers that prove that they know it. An application's own auth_key comes before it. Default: any peer \
          that proves its address is accepted.";
@@ -234,10 +241,15 @@ fn read_one<K: Kind>(
     let Some(spec) = spec else { unreachable!("one row per field, both from one macro") };
     let name = format!("FI_SQUALL_{}", spec.name);
     if let Some(text) = get(spec) {
-        match K::parse(text.trim()) {
+        match K::parse_given(text.trim()) {
             Ok(value) => {
                 texts.insert(name, text);
                 return value;
+            }
+            Err(allowed) if K::PROTECTS => {
+                problems.push(format!(
+                    "{name}={text}: expected {allowed}; correct the value, or unset the variable"
+                ));
             }
             Err(allowed) => problems.push(format!(
                 "FI_SQUALL_{}={text}: expected {allowed}; using the default, {}",
@@ -461,6 +473,26 @@ pub(crate) mod tests {
             .map(|name| params.texts[&format!("FI_SQUALL_{name}")].as_str());
         assert_eq!((texts, params.texts.len()), (["3", "250ms", "yes", "no", ""], TABLE.len()));
         assert!(problems[0].contains("FI_SQUALL_GSO=maybe") && problems[0].contains("yes or no"));
+    }
+
+    /// The defaults protect less than what the user seems to mean.
+    #[test]
+    fn values_that_protect_are_not_replaced_by_defaults() {
+        for (name, value, allowed) in [
+            ("TSS", "Required", "auto, off or required"),
+            ("TSS", "", "auto, off or required"),
+            ("PEERS", "AV", "any or av"),
+            ("KEY_FILE", "", "the name of a file"),
+            ("KEY_FILE", " ", "the name of a file"),
+        ] {
+            let (params, problems) = read(&[(name, value)]);
+            let sentence = format!(
+                "FI_SQUALL_{name}={value}: expected {allowed}; correct the value, or unset the variable"
+            );
+            assert_eq!((params.misunderstood, problems), (vec![sentence], vec![]));
+        }
+        let (params, _) = read(&[("TSS", "required"), ("PEERS", "av"), ("KEY_FILE", "/a file")]);
+        assert_eq!((params.misunderstood, params.key_file.as_str()), (vec![], "/a file"));
     }
 
     #[test]

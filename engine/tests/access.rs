@@ -237,8 +237,10 @@ fn peer_with_an_unreported_loss_is_not_forgotten() {
     let lost = w.hosts[0].addr;
     w.hosts[0].dead = true;
     let (peer, base) = (w.peer(1, 0), w.hosts[1].memory.put(&[1; 10]));
+    // The send is complete when it is copied.
     let op = injected(peer, MatchSpace::Tagged, 5, Buf::new(base, 10), None);
-    w.submit(1, op).unwrap();
+    let options = Options { visibility: Visibility::Entry, ..op.options };
+    w.submit(1, Operation { options, ..op }).unwrap();
     w.run(Span::secs(60), |_| false);
     // The user no longer names the peer, and enough others connect to start a search for peers to
     // forget.

@@ -95,7 +95,7 @@ fn handshake(bytes: &[u8]) -> Option<Handshake> {
 /// Returns the last handshake packet of a stage that left for `dst`.
 fn seen(w: &World, dst: SocketAddr, stage: Stage) -> Option<Handshake> {
     let all = w.tap.iter().flatten().filter(|seen| seen.dst == dst);
-    all.filter_map(|seen| handshake(&seen.bytes)).filter(|it| it.stage == stage).last()
+    all.filter_map(|seen| handshake(&seen.bytes)).rfind(|it| it.stage == stage)
 }
 
 /// Delivers a handshake packet at `dst` as if the endpoint at `from` had sent it. `from` decides the

@@ -14,6 +14,7 @@ mod first_contact;
 mod foreign;
 mod giving_up;
 mod handshake_attacks;
+mod handshake_search;
 mod hostile;
 mod liveness;
 mod memory;

@@ -520,6 +520,39 @@ static void encryption_without_a_key(void)
 	abi_close(&a);
 }
 
+/* A setting that protects and is not understood is not replaced by one that protects less. Squall is listed all the same:
+ * an MPI would otherwise choose another provider, which does not protect. */
+static void is_not_understood(const char *variable, const char *value)
+{
+	const char *words[] = {"cannot open a domain", variable, "expected", "unset the variable"};
+	setenv(variable, value, 1);
+	struct fi_info *info = abi_info(&plain);
+	CHECK(info);
+	EQUAL(strcmp(info->fabric_attr->prov_name, "squall"), 0);
+	EQUAL(fi_fabric(info->fabric_attr, &a.fabric, NULL), 0);
+	log_begin();
+	int rc = fi_domain(a.fabric, info, &a.domain, NULL);
+	log_says(words, 4);
+	EQUAL(rc, -FI_EINVAL);
+	EQUAL(fi_close(&a.fabric->fid), 0);
+	fi_freeinfo(info);
+}
+
+static void encryption_that_is_not_understood(void)
+{
+	is_not_understood("FI_SQUALL_TSS", "Required");
+}
+
+static void peers_that_are_not_understood(void)
+{
+	is_not_understood("FI_SQUALL_PEERS", "AV");
+}
+
+static void a_key_file_without_a_name(void)
+{
+	is_not_understood("FI_SQUALL_KEY_FILE", "");
+}
+
 /* Switches cannot write into encrypted packets. */
 static void encryption_where_switches_write(void)
 {
@@ -572,6 +605,9 @@ static const struct test tests[] = {
 	TEST(keys_that_can_be_found_by_trying, NULL, NULL, 0),
 	TEST(key_in_a_file, NULL, NULL, 1),
 	TEST(encryption_without_a_key, NULL, NULL, 0),
+	TEST(encryption_that_is_not_understood, NULL, NULL, 0),
+	TEST(peers_that_are_not_understood, NULL, NULL, 0),
+	TEST(a_key_file_without_a_name, NULL, NULL, 0),
 	TEST(encryption_where_switches_write, NULL, NULL, 0),
 	TEST(peers_in_the_address_vector_alone, NULL, NULL, 0),
 };

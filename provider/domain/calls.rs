@@ -17,11 +17,13 @@ use crate::fabric::Fabric;
 use crate::ffi;
 use crate::flags::{class, mr_mode, progress, threading};
 use crate::info::ChosenAttributes;
+use crate::logger::USER;
 use crate::mr::{self, Regions};
 use crate::nic;
 use crate::objects::{self, Cell, Object, ObjectRef, Process, Table, Users};
 use crate::optional::peer_provider;
 use crate::optional::triggered_work;
+use crate::param::params;
 use crate::poll;
 use crate::progress::Progress;
 use crate::secret;
@@ -60,12 +62,18 @@ static OPS: Table<ffi::fi_ops_domain> = Table(ffi::fi_ops_domain {
 /// Opens a domain on the interface that the info names.
 ///
 /// # Errors
-/// `FI_ENODATA` when that interface is gone; the system's, when descriptors or random bits are short.
+/// `FI_ENODATA` when that interface is gone; `FI_EINVAL` when a parameter that protects the endpoint is not understood,
+/// with a warning; the system's, when descriptors or random bits are short.
 pub(crate) fn open(
     fabric: Arc<Fabric>,
     chosen: &ChosenAttributes,
     context: *mut c_void,
 ) -> Result<*mut ffi::fid_domain> {
+    // `fi_getinfo` lists squall nevertheless: an MPI would otherwise choose another provider, which does not protect.
+    if let Some(parameter) = params().misunderstood.first() {
+        log::warn!(target: USER, "cannot open a domain: {parameter}");
+        return Err(Errno::INVAL);
+    }
     let ip = chosen.source.map(|s| s.ip()).filter(|ip| !ip.is_unspecified());
     let nic = nic::find(chosen.domain_name.as_deref(), ip)?;
     let automatic = chosen.data_progress == progress::AUTO;

@@ -18,11 +18,21 @@ pub(crate) trait Kind {
     const HOST_TYPE: ffi::fi_param_type;
     /// The names it is put together from, each with one line about it, if there is a list.
     const NAMES: &'static [(&'static str, &'static str)] = &[];
+    /// The parameter protects the endpoint. No domain opens if its value is not understood, because the default would
+    /// protect less than the user meant.
+    const PROTECTS: bool = false;
     /// Parses one.
     ///
     /// # Errors
     /// What would have been allowed.
     fn parse(text: &str) -> Result<Self::Value, String>;
+    /// Parses what the user wrote.
+    ///
+    /// # Errors
+    /// What would have been allowed.
+    fn parse_given(text: &str) -> Result<Self::Value, String> {
+        Self::parse(text)
+    }
 }
 
 /// Any text.
@@ -33,6 +43,22 @@ impl Kind for Text {
     const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
     fn parse(text: &str) -> Result<String, String> {
         Ok(text.to_owned())
+    }
+}
+
+/// The file with the key of a job. Only the default is empty: a script whose variable is not set must not remove the
+/// protection.
+pub(crate) struct KeyFile;
+
+impl Kind for KeyFile {
+    type Value = String;
+    const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
+    const PROTECTS: bool = true;
+    fn parse(text: &str) -> Result<String, String> {
+        Ok(text.to_owned())
+    }
+    fn parse_given(text: &str) -> Result<String, String> {
+        if text.is_empty() { Err("the name of a file".to_owned()) } else { Self::parse(text) }
     }
 }
 
@@ -280,6 +306,7 @@ pub(crate) enum PeerPolicy {
 impl Kind for PeerPolicy {
     type Value = Self;
     const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
+    const PROTECTS: bool = true;
     fn parse(text: &str) -> Result<Self, String> {
         match text {
             "any" => Ok(Self::Any),
@@ -303,6 +330,7 @@ pub(crate) enum EncryptionPolicy {
 impl Kind for EncryptionPolicy {
     type Value = Self;
     const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
+    const PROTECTS: bool = true;
     fn parse(text: &str) -> Result<Self, String> {
         match text {
             "auto" => Ok(Self::Keyed),

@@ -93,6 +93,11 @@ def steps() -> list[Step]:
         check("commands"),
         check("guide"),
         Step("wheel", [[RUN, "setup", "python"], [RUN, "check", "wheel"]], HOUR),
+        Step(
+            "handshake",
+            [[*cargo, "-p", "squall-engine", "--test", "tests", "handshake_search::", "--", "--ignored"]],
+            HOUR,
+        ),
         suite("fuzz", "--quick"),
         suite("virtual"),
         suite("hostile", root=True),

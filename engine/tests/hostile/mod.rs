@@ -143,7 +143,8 @@ fn history(mode: Mode, seed: u64) -> Result<Amount, Finding> {
     world.gathers = seed % 8 == 7;
     let mut attacker = match mode {
         Mode::Honest | Mode::Sealed | Mode::Trouble | Mode::Long => Attacker::None,
-        Mode::OnPath => Attacker::OnPath(OnPath::new(rng.next_u64())),
+        // Histories of the corpus do not use this.
+        Mode::OnPath => Attacker::OnPath(OnPath::new(rng.next_u64()).relays(seed % 16 == 7)),
         Mode::OffPath => Attacker::OffPath(OffPath::new(rng.next_u64())),
     };
     world.tap = (mode == Mode::OnPath).then(Vec::new);

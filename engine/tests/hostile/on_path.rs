@@ -9,16 +9,27 @@ use squall_wire::*;
 
 use crate::world::{Seen, World};
 
+/// An address of the attacker, where no host of the network is.
+pub(super) const ATTACKER: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 9)), 4000);
+
 /// Number of bytes that contain a packet's headers.
 const HEADERS: u32 = 72;
 
 pub(super) struct OnPath {
     rng: Rng,
+    /// The attacker returns and forwards handshakes, and has an address of its own.
+    relays: bool,
 }
 
 impl OnPath {
     pub(super) fn new(seed: u64) -> Self {
-        Self { rng: Rng::new(seed) }
+        Self { rng: Rng::new(seed), relays: false }
+    }
+
+    /// Returns the attacker that returns and forwards handshakes, or does not.
+    pub(super) const fn relays(self, relays: bool) -> Self {
+        Self { relays, ..self }
     }
 
     /// Builds a packet from one that was seen, if any was.
@@ -30,6 +41,12 @@ impl OnPath {
     pub(super) fn vary(&mut self, tap: &[Seen], world: &World) -> Option<(Seen, PacketMarks)> {
         let last = (tap.len() as u32).checked_sub(1)?;
         let model = &tap[self.rng.below(last + 1) as usize];
+        if self.relays
+            && self.rng.chance(0.3)
+            && let Some(packet) = relayed(&mut self.rng, model, world)
+        {
+            return Some((packet, PacketMarks::default()));
+        }
         let sender = world.hosts.iter().find(|host| host.addr.ip() == model.src.ip())?.addr;
         let back = Seen {
             src: SocketAddr::new(model.dst.ip(), 40_001),
@@ -135,6 +152,21 @@ impl OnPath {
             _ => copy,
         }
     }
+}
+
+/// Delivers a handshake packet that was seen to any host, as if an endpoint at another host's address
+/// or at the attacker's own had sent it. Returns `None` for other packets.
+pub(super) fn relayed(rng: &mut Rng, packet: &Seen, world: &World) -> Option<Seen> {
+    let Ok(Packet::Negotiation { values, .. }) = parse(&packet.bytes) else { return None };
+    let handshake = Handshake::read(values).ok().flatten()?;
+    let hosts = world.hosts.len() as u32;
+    let any = |rng: &mut Rng| world.hosts[rng.below(hosts) as usize].addr;
+    let from = if rng.chance(0.7) { ATTACKER } else { any(rng) };
+    let dst = any(rng);
+    let mut bytes = vec![0; Handshake::LEN];
+    let len = Handshake { port: from.port(), ..handshake }.emit(&mut bytes);
+    bytes.truncate(len);
+    Some(Seen { src: SocketAddr::new(from.ip(), 40_002), dst, bytes })
 }
 
 fn emit(packet: &Packet<'_>) -> Vec<u8> {

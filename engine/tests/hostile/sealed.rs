@@ -13,6 +13,7 @@ use squall_engine::{Config, TransportConfig};
 use super::application::Application;
 use super::landing::Watch;
 use super::lifetimes::{Life, Lives};
+use super::on_path::ATTACKER;
 use super::sealed_path::SealedPath;
 use super::{Amount, Finding, faults, judge, make_peace};
 use crate::world::{Faults, World, engine_config};
@@ -53,7 +54,9 @@ pub(super) fn history(seed: u64) -> Result<Amount, Finding> {
     if matches!(seed % 4, 2) {
         sides = sides.map(|side| side.orders(&mut world, false, !seed));
     }
-    let mut attack = Attack::new(fierce, &world, rng.next_u64());
+    // Histories of the corpus do not use this.
+    let relays = seed % 4 != 3;
+    let mut attack = Attack::new((fierce, relays), &world, rng.next_u64());
     let mut watch = Watch::default();
     let mut amount = Amount::default();
     let budget = engine_config(0, 1).unexpected_bytes;
@@ -91,6 +94,11 @@ pub(super) fn history(seed: u64) -> Result<Amount, Finding> {
     attack.end(&mut world, &mut sides);
     make_peace(&mut world, &mut sides, PEACE, (!fierce).then_some(&mut watch))?;
     attack.path.observe(&mut world);
+    for (at, host) in world.hosts.iter().enumerate() {
+        if host.engine.peers().find(ATTACKER).is_some() {
+            return Err(Finding::new("the attacker is a verified peer", format!("host {at}")));
+        }
+    }
     if fierce {
         attack.lives.judge(&world, &sides, true)?;
         attack.lives.works_again(&mut world)?;
@@ -127,10 +135,10 @@ struct Attack {
 }
 
 impl Attack {
-    fn new(fierce: bool, world: &World, seed: u64) -> Self {
+    fn new((fierce, relays): (bool, bool), world: &World, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         Self {
-            path: SealedPath::new(fierce, rng.next_u64()),
+            path: SealedPath::new(fierce, relays, rng.next_u64()),
             rng,
             fierce,
             faults: world.faults,

@@ -1,6 +1,6 @@
 //! An attacker on the path between two endpoints that encrypt. It sees every packet and keeps all of
-//! them, replays them one by one or as whole conversations, damages and combines them, and forges
-//! handshakes and packets in the clear.
+//! them, replays them one by one or as whole conversations, returns and forwards them, also from an
+//! address of its own, damages and combines them, and forges handshakes and packets in the clear.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use squall_engine::PacketMarks;
 use squall_wire::{Handshake, Packet, Reason, Stage, Tss, WIRE_VERSION, parse};
 
 use super::off_path::OffPath;
-use super::on_path::OnPath;
+use super::on_path::{OnPath, relayed};
 use crate::world::{Seen, World};
 
 /// Number of packets that the attacker keeps.
@@ -21,6 +21,8 @@ pub(super) struct SealedPath {
     rng: Rng,
     /// Whether the attacker forges handshakes, which can end operations.
     forges: bool,
+    /// Whether the attacker returns and forwards handshakes, also from an address of its own.
+    relays: bool,
     /// Packets that were seen, in order.
     seen: Vec<Seen>,
     /// Positions of handshake packets in `seen`.
@@ -32,10 +34,10 @@ pub(super) struct SealedPath {
 }
 
 impl SealedPath {
-    pub(super) fn new(forges: bool, seed: u64) -> Self {
+    pub(super) fn new(forges: bool, relays: bool, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let clear = (OnPath::new(rng.next_u64()), OffPath::new(rng.next_u64()));
-        Self { rng, forges, seen: vec![], handshakes: vec![], replay: (0, 0), clear }
+        Self { rng, forges, relays, seen: vec![], handshakes: vec![], replay: (0, 0), clear }
     }
 
     /// Reads the packets that were sent since the last call.
@@ -75,7 +77,11 @@ impl SealedPath {
         }
         let packet = match self.rng.below(100) {
             0..=19 => self.any().clone(),
-            20..=29 => self.any_handshake()?.clone(),
+            20..=29 => {
+                let packet = self.any_handshake()?.clone();
+                let relays = self.relays && self.rng.chance(0.5);
+                if relays { relayed(&mut self.rng, &packet, world)? } else { packet }
+            }
             30..=39 => self.reflected(world)?,
             40..=64 => self.damaged(),
             65..=72 => self.readdressed(),

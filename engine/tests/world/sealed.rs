@@ -22,6 +22,8 @@ pub struct Keys {
     pub unsealable: u64,
     /// Received packets that were dropped.
     pub refused: Vec<OpenError>,
+    /// All secrets that the host has derived.
+    pub shared: Vec<SharedSecret>,
     /// Packets that were decrypted since the last audit.
     opened: Vec<Opened>,
 }
@@ -163,7 +165,9 @@ impl Host {
         }
         while let Some(event) = self.engine.poll_secret() {
             match event {
-                SecretEvent::Shared(SharedSecret { peer, instance, secret, asked }) => {
+                SecretEvent::Shared(shared) => {
+                    keys.shared.push(shared.clone());
+                    let SharedSecret { peer, instance, secret, asked } = shared;
                     let own = self.engine.shm().instance();
                     let (domain, peer) = (self.engine.job_id(), (peer, instance));
                     keys.ring.install(&Pair::from_handshake(domain, own, peer, secret, asked));
