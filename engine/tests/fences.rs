@@ -176,7 +176,7 @@ fn received(w: &World) -> usize {
     w.hosts[1].done.iter().filter(|done| done.kind == OpKind::Recv).count()
 }
 
-/// What follows a write of several ranges with remote CQ data takes effect after all its ranges.
+/// Operations behind a write of several ranges with remote CQ data take effect after all its ranges.
 #[test]
 fn promised_order_holds_behind_a_write_of_several_ranges_with_data() {
     let (sends, reads, writes) =

@@ -2,7 +2,7 @@
 //!
 //! Honest endpoints, which are real engines, begin handshakes. An attacker without the key delivers
 //! any packet that it knows to any of them, from any address, in any order and any number of times.
-//! It changes and forges packets, too. The search visits every state that so many packets can lead
+//! The attacker also changes and forges packets. The search visits every state that so many packets can lead
 //! to, and checks the goals of `docs/wire.md` in each.
 //!
 //! - An endpoint is a function of what it has received. So each of its states is kept as a list of
@@ -37,7 +37,7 @@ const TO_ATTACKER: u64 = 9;
 /// Inputs after which an engine is built anew, so that the limit of answers is never reached.
 const TRIALS: usize = 2000;
 
-/// What the endpoints of a search are, and how they begin.
+/// The endpoints of a search, and their first steps.
 #[derive(Clone, Copy)]
 struct Scenario {
     name: &'static str,
@@ -105,7 +105,7 @@ fn renewal(w: &mut World) {
     assert!(w.run(Span::secs(5), asked));
 }
 
-/// The same where the user has named the instance of host 1.
+/// Begins as [`renewal`], but the user has named the instance of host 1.
 fn named_renewal(w: &mut World) {
     let (addr, instance) = (w.hosts[1].addr, w.hosts[1].engine.shm().instance());
     w.hosts[0].engine.peer_at(addr, Some(instance));
@@ -208,7 +208,7 @@ struct Message {
     packet: Handshake,
 }
 
-/// What an endpoint receives.
+/// An event that an endpoint handles.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Input {
     Message(Message),
@@ -231,7 +231,7 @@ struct State {
     secrets: Vec<(SocketAddr, bool, [u8; 32])>,
 }
 
-/// What an input does to an endpoint.
+/// The effect of an input on an endpoint.
 #[derive(Clone)]
 struct Effect {
     next: StateId,
@@ -256,7 +256,7 @@ struct Search {
     /// States by host and content.
     known: HashMap<(usize, String), StateId>,
     messages: Messages,
-    /// What the attacker makes of a packet that it knows, or of two.
+    /// The packets that the attacker makes of a packet that it knows, or of two.
     derived: HashMap<(MessageId, MessageId), Rc<[MessageId]>>,
     effects: HashMap<(StateId, Option<MessageId>), Effect>,
     /// Whether what one state seals is opened in another.

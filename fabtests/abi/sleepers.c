@@ -1,5 +1,5 @@
-/* Threads that sleep in a waiting call: they use no processor, whoever else waits for the same object, and learn of what
- * happens by timers, whoever makes progress. The peers talk by packets. */
+/* Threads that sleep in a waiting call: they use no processor time, even if other threads wait for the same object,
+ * and they see what timers cause, even if another thread makes progress. The peers talk by packets. */
 #include "abi.h"
 
 #define PATIENCE_MS ((int)(PATIENCE * 1000))

@@ -24,12 +24,12 @@ pub(crate) trait Kind {
     /// Parses one.
     ///
     /// # Errors
-    /// What would have been allowed.
+    /// The text describes the values that are allowed.
     fn parse(text: &str) -> Result<Self::Value, String>;
     /// Parses what the user wrote.
     ///
     /// # Errors
-    /// What would have been allowed.
+    /// The text describes the values that are allowed.
     fn parse_given(text: &str) -> Result<Self::Value, String> {
         Self::parse(text)
     }

@@ -5,8 +5,8 @@
 //! once. If the thread took the event after the look, it would lose that wake-up and sleep on. If the look finds an
 //! entry, the thread puts the event back, because applications may sleep on the descriptor in calls of their own.
 //!
-//! Of the threads in our waiting calls only the leader takes the event (`leadership.rs`). The others are woken by other
-//! means, each of them by every event, so that none of them has to keep the event raised for another one.
+//! Only one of the threads in our waiting calls, the leader, takes the event (`leadership.rs`). Every event wakes each
+//! of the others by other means, so that none of them has to keep the event raised for another one.
 
 use crate::errno::{Errno, Result};
 
@@ -211,7 +211,7 @@ mod model {
         }
     }
 
-    /// What a thread in a waiting call waits for.
+    /// The event for which a thread in a waiting call waits.
     #[derive(Clone, Copy)]
     enum Awaited {
         Entry,
