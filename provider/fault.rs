@@ -85,7 +85,9 @@ faults! {
         "the peer's build of squall speaks another version of the wire format: install the same one on all \
          hosts";
     OtherKey = 15, ACCES,
-        "the two ends do not have the same job key: one has none, or another one. Give both the same FI_SQUALL_KEY_FILE, or the same auth_key";
+        "the two ends do not have the same job key: one has none, or another one, or an address \
+         translation (NAT) lies between them, which the proofs of a key do not allow. Give both the same \
+         FI_SQUALL_KEY_FILE, or the same auth_key";
     NotListed = 16, ACCES,
         "the peer talks only to addresses in its address vector (FI_SQUALL_PEERS=av there), and ours was never in it";
     Unaligned = 17, INVAL,
