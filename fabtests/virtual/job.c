@@ -258,8 +258,15 @@ static void misbehave(const char *how)
 			raise(SIGKILL);
 		pid_t child = fork();
 		if (child == 0) {
-			MPI_Send(&byte, 1, MPI_BYTE, 0, 1, MPI_COMM_WORLD);
-			_exit(0);
+			/* An abort would end the job, and a launcher that ends one may lose what its ranks have printed. */
+			char text[MPI_MAX_ERROR_STRING] = "no error";
+			int length;
+			MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+			int error = MPI_Send(&byte, 1, MPI_BYTE, 0, 1, MPI_COMM_WORLD);
+			if (error != MPI_SUCCESS)
+				MPI_Error_string(error, text, &length);
+			fprintf(stderr, "job: MPI_Send of the child: %s\n", text);
+			_exit(error != MPI_SUCCESS);
 		}
 		int status;
 		if (child < 0 || waitpid(child, &status, 0) != child)

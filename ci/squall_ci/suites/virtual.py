@@ -252,7 +252,7 @@ def check_computation(virtual: Virtual, tally: Tally) -> None:
 MISBEHAVIOUR = {
     "no-finalize": r"rank 1 .*(ended|left)",
     "killed": r"signal 9|rank 1 .*(ended|left)",
-    "fork": r"No such device|the child ended with status",
+    "fork": r"MPI_Send of the child: (?s:.*)No such device",
     "deadlock": r"ends the job: deadlock(?s:.*)rank 0 waits; its clock shows",
 }
 
