@@ -540,7 +540,12 @@ impl Ops {
 
     /// Returns whether `wanted` selects any operation.
     pub(crate) fn any(&self, wanted: impl Fn(&TxOp) -> bool) -> bool {
-        self.slab.iter().any(|(_, op)| wanted(op))
+        self.position_from(0, wanted).is_some()
+    }
+
+    /// Returns the index of an operation that `wanted` selects, if there is one. The search begins at index `from`.
+    pub(crate) fn position_from(&self, from: u32, wanted: impl Fn(&TxOp) -> bool) -> Option<u32> {
+        self.slab.position_from(from, wanted)
     }
 
     /// Returns the keys of the operations that `wanted` selects.

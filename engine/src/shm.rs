@@ -220,6 +220,8 @@ pub(crate) struct ShmChannel {
     /// Operations that were started on contexts to the peer are unacknowledged, so the channel may
     /// not send yet.
     pub(crate) held: bool,
+    /// Index of the operation that was found unacknowledged last while the channel is held.
+    pub(crate) held_by: u32,
     /// Records that the peer has not taken.
     in_flight: VecDeque<InFlight>,
     /// Wait for the peer to take the first of them.
@@ -396,6 +398,7 @@ impl ShmChannels {
         entry.shm = Some(ShmChannel {
             peer,
             held: true,
+            held_by: 0,
             in_flight: VecDeque::new(),
             waiting: Wait::start(now),
             acked: 0,

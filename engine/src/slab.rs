@@ -97,6 +97,16 @@ impl<T> Slab<T> {
         self.entries.iter_mut().filter_map(|entry| entry.value.as_mut())
     }
 
+    /// Returns the index of a value that `wanted` selects, if there is one. The search begins at index `from`.
+    pub(crate) fn position_from(&self, from: u32, wanted: impl Fn(&T) -> bool) -> Option<u32> {
+        let (before, behind) = self.entries.split_at((from as usize).min(self.entries.len()));
+        // There are fewer than 2^32 entries, so the numbers fit.
+        let behind = behind.iter().zip(before.len() as u32..);
+        let mut entries = behind.chain(before.iter().zip(0u32..));
+        let found = entries.find(|(entry, _)| entry.value.as_ref().is_some_and(&wanted));
+        found.map(|(_, index)| index)
+    }
+
     /// Returns all values with their keys, by index.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.entries.iter().zip(0u32..).filter_map(|(entry, index)| {
@@ -108,6 +118,8 @@ impl<T> Slab<T> {
 
 #[cfg(test)]
 mod tests {
+    use core::cell::RefCell;
+
     use super::*;
 
     #[test]
@@ -124,5 +136,23 @@ mod tests {
         assert_eq!(slab.iter().map(|(_, v)| *v).collect::<String>(), "cb");
         assert_eq!(slab.len(), 2);
         assert_eq!(Key::from_u64(c.to_u64()), c);
+    }
+
+    #[test]
+    fn search_from_an_index_sees_every_value_once() {
+        let mut slab = Slab::default();
+        for number in 0..5 {
+            slab.add(number);
+        }
+        for (from, order) in [(0, [0, 1, 2, 3, 4]), (3, [3, 4, 0, 1, 2]), (9, [0, 1, 2, 3, 4])] {
+            let seen = RefCell::new(Vec::new());
+            let found = slab.position_from(from, |number| {
+                seen.borrow_mut().push(*number);
+                false
+            });
+            assert_eq!((found, seen.into_inner()), (None, order.to_vec()), "from {from}");
+        }
+        assert_eq!(slab.position_from(3, |number| number % 2 == 0), Some(4));
+        assert_eq!(slab.position_from(3, |number| *number < 2), Some(0));
     }
 }

@@ -8,13 +8,9 @@ use squall_wire::{
     TelemetryKind, TelemetryRecord, parse,
 };
 
-fn pattern(len: u64) -> Vec<u8> {
-    (0..len).map(|n| (n * 7 + n / 251) as u8).collect()
-}
-
 fn send(w: &mut World, from: usize, tag: u64, len: u64) {
     let peer = w.peer(from, 1 - from);
-    let base = w.hosts[from].memory.put(&pattern(len));
+    let base = w.hosts[from].memory.put(&content(0, len));
     let op = Operation {
         peer,
         action: Action::Message { space: MatchSpace::Tagged, tag },
@@ -261,7 +257,7 @@ fn end_of_contradictory_contexts_is_sent_again() {
 fn incomplete_message_unknown_to_its_sender_ends() {
     for forged_ahead in [0, 20] {
         let (mut w, pds, ses) = acquainted(5);
-        let region = w.hosts[1].memory.put(&pattern(100));
+        let region = w.hosts[1].memory.put(&content(0, 100));
         w.hosts[1].memory.register(7, region, 100, true, false);
         recv(&mut w, 1, 77, 5000);
         let (pds, ses) = next(&pds, &ses, 5000);

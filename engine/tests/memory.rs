@@ -13,15 +13,11 @@ const KEY: u64 = 7;
 /// A filter that selects the packets of an address to drop.
 type Mute = fn(SocketAddr, &[u8]) -> bool;
 
-fn pattern(len: u64) -> Vec<u8> {
-    (0..len).map(|n| (n * 7 + n / 251) as u8).collect()
-}
-
 /// Reads all of a region of `len` bytes of host 1 from host 0. Returns the address of the
 /// destination.
 fn read(w: &mut World, len: u64) -> u64 {
     let peer = w.peer(0, 1);
-    let from = w.hosts[1].memory.put(&pattern(len));
+    let from = w.hosts[1].memory.put(&content(0, len));
     w.hosts[1].memory.register(KEY, from, len, true, true);
     let base = w.hosts[0].memory.alloc(len as usize);
     let remote = RemoteIov::One(RemoteSeg { address: 0, len, key: KEY });
@@ -54,7 +50,7 @@ fn all_is_well(w: &mut World) {
         w.hosts[at].done.clear();
         let peer = w.peer(at, 1 - at);
         let (from, into) =
-            (w.hosts[at].memory.put(&pattern(40_000)), w.hosts[at].memory.alloc(40_000));
+            (w.hosts[at].memory.put(&content(0, 40_000)), w.hosts[at].memory.alloc(40_000));
         let host = &mut w.hosts[at];
         let op = RecvOp {
             mode: RecvMode::Post,
@@ -98,7 +94,7 @@ fn region_may_close_before_its_answer_is_retransmitted() {
                 match w.hosts[0].done[0].status {
                     // The peer had received everything.
                     Ok(()) => {
-                        assert!(w.hosts[0].memory.get(into, len) == pattern(len), "{context}");
+                        assert!(w.hosts[0].memory.get(into, len) == content(0, len), "{context}");
                     }
                     Err(error) => {
                         assert_eq!(error, OpError::Remote(ReturnCode::BadMkey), "{context}");
@@ -135,7 +131,7 @@ fn answer_that_was_cut_off_is_counted_and_carries_the_reason() {
         assert!(w.run(Span::secs(9), |w| w.hosts[0].done.len() == 2), "round {round}");
         let ended = w.hosts[0].done.iter().find(|c| c.context == into).map(|c| c.status);
         assert_eq!(ended, Some(Ok(())), "round {round}");
-        assert!(w.hosts[0].memory.get(into, 50_000) == pattern(50_000));
+        assert!(w.hosts[0].memory.get(into, 50_000) == content(0, 50_000));
         w.unregister(1, KEY);
     }
 }
@@ -175,7 +171,7 @@ fn writes_to_a_closed_region_are_refused_and_change_nothing() {
         let peer = w.peer(0, 1);
         let base = w.hosts[1].memory.alloc(30_000);
         w.hosts[1].memory.register(KEY, base, 30_000, true, true);
-        let from = w.hosts[0].memory.put(&pattern(30_000));
+        let from = w.hosts[0].memory.put(&content(0, 30_000));
         let remote = RemoteIov::One(RemoteSeg { address: 0, len: 30_000, key: KEY });
         let buf = Buf::new(from, 30_000);
         let op = RmaOp { peer, buf, remote, data: Some(1), context: 1 };
@@ -198,7 +194,7 @@ fn answers_in_flight_do_not_read_the_memory_of_an_ended_rendezvous() {
         let len = 200_000;
         let mut w = World::new(2, steps, Faults::default());
         let peer = w.peer(0, 1);
-        let from = w.hosts[0].memory.put(&pattern(len));
+        let from = w.hosts[0].memory.put(&content(0, len));
         let into = w.hosts[1].memory.alloc(len as usize);
         let host = &mut w.hosts[1];
         let op = RecvOp {
@@ -233,7 +229,7 @@ fn answers_in_flight_do_not_read_the_memory_of_an_ended_rendezvous() {
         let receives = w.hosts[1].done.len();
         assert_eq!(receives, 1, "the receive ends");
         if w.hosts[1].done[0].status.is_ok() {
-            assert!(w.hosts[1].memory.get(into, len) == pattern(len));
+            assert!(w.hosts[1].memory.get(into, len) == content(0, len));
         }
         cut += w.hosts[0].engine.counters().0.tx_answers_cut;
     }
@@ -271,7 +267,7 @@ fn buffers_are_not_read_after_a_completion_at_first_contact() {
     let mut w = World::new(2, 1, Faults::default());
     let send = |w: &mut World, from: usize| {
         let peer = w.peer(from, 1 - from);
-        let base = w.hosts[from].memory.put(&pattern(64));
+        let base = w.hosts[from].memory.put(&content(0, 64));
         let action = Action::Message { space: MatchSpace::Tagged, tag: 1 };
         let (buf, options) = (Buf::new(base, 64), Options::default());
         w.submit(from, Operation { peer, action, buf, data: None, context: base, options })
@@ -296,7 +292,7 @@ fn buffers_are_not_read_after_a_completion_at_first_contact() {
 /// Sends `len` bytes from host 0 with a completion that concerns only the buffer.
 fn send_copied(w: &mut World, len: u64, context: u64, inject: bool) -> Result<(), SubmitError> {
     let peer = w.peer(0, 1);
-    let base = w.hosts[0].memory.put(&pattern(len));
+    let base = w.hosts[0].memory.put(&content(0, len));
     let action = Action::Message { space: MatchSpace::Tagged, tag: context };
     let options = Options { inject, ..Options::default() };
     w.submit(0, Operation { peer, action, buf: Buf::new(base, len), data: None, context, options })
@@ -361,6 +357,6 @@ fn memory_for_copies_is_bounded() {
             visibility: Visibility::Entry,
         };
         host.engine.receive(w.now, &mut host.memory, op).unwrap();
-        assert_eq!(host.memory.get(into, 3000), pattern(3000));
+        assert_eq!(host.memory.get(into, 3000), content(0, 3000));
     }
 }

@@ -19,11 +19,6 @@ fn wide(seed: u64, rendezvous_threshold: u64) -> World {
     })
 }
 
-/// Returns the content of message `tag`.
-fn content(tag: u64) -> Vec<u8> {
-    (0..LEN).map(|at| (at * 7 + tag * 13 + at / 1000) as u8).collect()
-}
-
 /// Sends message `tag` from host 0 to host 1. Returns the address of the receive buffer.
 fn exchange(w: &mut World, tag: u64) -> u64 {
     let (to, from) = (w.peer(0, 1), w.peer(1, 0));
@@ -40,7 +35,7 @@ fn exchange(w: &mut World, tag: u64) -> u64 {
         mode: RecvMode::Post,
     };
     host.engine.receive(w.now, &mut host.memory, op).unwrap();
-    let base = w.hosts[0].memory.put(&content(tag));
+    let base = w.hosts[0].memory.put(&content(tag, LEN));
     let op = Operation {
         peer: to,
         action: Action::Message { space: MatchSpace::Tagged, tag },
@@ -104,7 +99,7 @@ fn stream(seed: u64, bytes: usize, tells: bool, beginning: bool, threshold: u64)
     let all = if beginning { 10 } else { 13 };
     finish(&mut w, Span::secs(10), |w| w.hosts.iter().all(|host| host.done.len() == all));
     for (tag, at) in places {
-        assert_eq!(w.hosts[1].memory.get(at, LEN), content(tag), "message {tag}");
+        assert_eq!(w.hosts[1].memory.get(at, LEN), content(tag, LEN), "message {tag}");
     }
     let narrow = w.narrow.expect("it is narrow");
     let fragments =
@@ -261,7 +256,7 @@ fn path_that_drops_long_packets_after_an_outage_is_detected() {
             (w.mute, w.narrow) = (None, Some(ReducedPath::new(1468, false)));
             finish(&mut w, Span::secs(6), |w| w.hosts.iter().all(|host| host.done.len() == 13));
             for (tag, at) in places {
-                assert_eq!(w.hosts[1].memory.get(at, LEN), content(tag), "message {tag}");
+                assert_eq!(w.hosts[1].memory.get(at, LEN), content(tag, LEN), "message {tag}");
             }
             assert_eq!(size(&w), 1468);
         }
@@ -283,7 +278,7 @@ fn fragments_of_received_packets_are_not_processed_again() {
         w.run(Span::millis(2), |_| false);
         let taken = w.hosts[1].done.len() - 3;
         for (tag, at) in &places[..taken] {
-            assert_eq!(w.hosts[1].memory.get(*at, LEN), content(*tag), "message {tag}");
+            assert_eq!(w.hosts[1].memory.get(*at, LEN), content(*tag, LEN), "message {tag}");
             // From now on the buffer belongs to the application: a write to it fails the test.
             w.hosts[1].memory.revoke(*at);
         }
@@ -315,7 +310,7 @@ fn changing_path_loses_no_byte() {
         let mut messages = vec![];
         for round in 0..6 {
             messages.push((round, exchange(&mut w, round)));
-            let base = w.hosts[0].memory.put(&content(100 + round));
+            let base = w.hosts[0].memory.put(&content(100 + round, LEN));
             let remote = RemoteIov::One(RemoteSeg { address: round * LEN, len: LEN, key });
             let write = RmaOp {
                 peer: to,
@@ -338,11 +333,15 @@ fn changing_path_loses_no_byte() {
         finish(&mut w, Span::secs(30), done);
         w.run(Span::secs(2), |_| false);
         for (tag, at) in messages {
-            assert_eq!(w.hosts[1].memory.get(at, LEN), content(tag), "message {tag}, seed {seed}");
+            assert_eq!(
+                w.hosts[1].memory.get(at, LEN),
+                content(tag, LEN),
+                "message {tag}, seed {seed}"
+            );
         }
         for round in 0..6 {
             let there = w.hosts[1].memory.get(at + round * LEN, LEN);
-            assert_eq!(there, content(100 + round), "write {round}, seed {seed}");
+            assert_eq!(there, content(100 + round, LEN), "write {round}, seed {seed}");
         }
         let reported = w.hosts[1].done.iter().filter(|done| done.kind == OpKind::RemoteWrite);
         assert_eq!(reported.count(), 6, "each write is reported once, seed {seed}");

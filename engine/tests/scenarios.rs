@@ -53,7 +53,7 @@ fn of_kind(w: &World, at: usize, kind: OpKind) -> Vec<&Completion> {
 }
 
 fn bytes(len: usize) -> Vec<u8> {
-    (0..len).map(|n| (n * 7 + n / 251) as u8).collect()
+    content(0, len as u64)
 }
 
 #[test]

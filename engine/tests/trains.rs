@@ -8,7 +8,7 @@ use squall_engine::*;
 const LEN: u64 = 40_000;
 const PAYLOAD: u64 = 1344;
 fn bytes() -> Vec<u8> {
-    (0..LEN).map(|n| (n * 7 + n / 251) as u8).collect()
+    content(0, LEN)
 }
 
 /// Creates two hosts that have verified each other, in a network that keeps packets together.

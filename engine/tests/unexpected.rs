@@ -5,11 +5,6 @@ use super::world::*;
 use squall_base::Span;
 use squall_engine::*;
 
-/// Returns the bytes of message `n`.
-fn content(n: u64, len: u64) -> Vec<u8> {
-    (0..len).map(|at| (n * 31 + at * 7 + at / 251) as u8).collect()
-}
-
 /// Sends message `n` from host `from` to host 1.
 fn send(w: &mut World, from: usize, tag: u64, n: u64, len: u64, options: Options) {
     let peer = w.peer(from, 1);

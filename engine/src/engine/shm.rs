@@ -23,7 +23,7 @@ use crate::channel::{ChannelId, ShmId};
 use crate::completion::OpError;
 use crate::memory::{Memory, Payload};
 use crate::operation::PeerId;
-use crate::outbound::{is_all_acknowledged, transmit_records};
+use crate::outbound::{find_unacknowledged, transmit_records};
 use crate::packet_form::PacketForm;
 use crate::packet_outcome::PacketOutcome;
 use crate::reliability::PeerKey;
@@ -342,10 +342,14 @@ impl ShmInterface<'_> {
     #[cold]
     fn release_held_channels(&mut self) {
         for id in self.engine.shm.held_channels() {
-            let Some(peer) = self.engine.shm.get(id).map(|shm| shm.peer) else { continue };
-            if is_all_acknowledged(&self.engine.outbound, peer) {
-                self.engine.shm.release(id);
-                self.engine.contexts.activate(ChannelId::Shm(id));
+            let Some(shm) = self.engine.shm.get_mut(id) else { continue };
+            // Nearly always the operation of the last search, so that not every turn looks at all operations.
+            match find_unacknowledged(&self.engine.outbound, shm.peer, shm.held_by) {
+                Some(operation) => shm.held_by = operation,
+                None => {
+                    self.engine.shm.release(id);
+                    self.engine.contexts.activate(ChannelId::Shm(id));
+                }
             }
         }
     }

@@ -61,9 +61,9 @@ pub(super) fn schedule_check(step: &mut Step<'_>) {
     step.shm.schedule_check(step.now, LONG_SILENCE.min(step.pdcs.config().progress_deadline));
 }
 
-/// Returns whether everything that was started on contexts to a peer has been acknowledged, so that
-/// later operations may use a shared-memory channel.
-pub(crate) fn is_all_acknowledged(outbound: &Outbound, peer: PeerId) -> bool {
+/// Returns the index of an operation that was started on a context to a peer and is not acknowledged. If there is none,
+/// later operations may use a shared-memory channel. The search begins at index `from`.
+pub(crate) fn find_unacknowledged(outbound: &Outbound, peer: PeerId, from: u32) -> Option<u32> {
     let on_its_way = |op: &TxOp| {
         let progress = op.progress;
         op.peer == peer
@@ -74,7 +74,7 @@ pub(crate) fn is_all_acknowledged(outbound: &Outbound, peer: PeerId) -> bool {
                 OpWork::Response { .. } | OpWork::Question { .. } | OpWork::Group { .. }
             )
     };
-    !outbound.ops.any(on_its_way)
+    outbound.ops.position_from(from, on_its_way)
 }
 
 impl Ops {

@@ -5,7 +5,7 @@ use squall_engine::*;
 
 use super::counting::{self, Count, Counting};
 use super::ordered::{self, Doing, Ordered, Turn};
-use crate::world::{Lent, World, is_remote};
+use crate::world::{self, Lent, World, is_remote};
 
 /// Message lengths that exercise every protocol: short, one packet, several packets, rendezvous.
 const SIZES: [u32; 6] = [1, 40, 300, 3_000, 16_000, 60_000];
@@ -105,13 +105,7 @@ pub(super) struct Application {
 
 /// Returns the content of message `serial` of host `at`.
 pub(super) fn content(at: usize, serial: usize, len: usize) -> Vec<u8> {
-    let mut rng = Rng::new((at as u64) << 32 | serial as u64);
-    let mut bytes = vec![0; len];
-    for chunk in bytes.chunks_mut(8) {
-        let word = rng.next_u64().to_le_bytes();
-        chunk.copy_from_slice(&word[..chunk.len()]);
-    }
-    bytes
+    world::content((at as u64) << 32 | serial as u64, len as u64)
 }
 
 impl Application {

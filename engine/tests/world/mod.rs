@@ -240,6 +240,17 @@ pub fn introduces(bytes: &[u8]) -> bool {
     matches!(squall_wire::parse(bytes), Ok(squall_wire::Packet::Negotiation { .. }))
 }
 
+/// Returns `len` bytes that follow from a number. A shorter content is the beginning of a longer one.
+pub fn content(number: u64, len: u64) -> Vec<u8> {
+    let mut rng = Rng::new(number);
+    let mut bytes = vec![0; len as usize];
+    for chunk in bytes.chunks_mut(8) {
+        let word = rng.next_u64().to_le_bytes();
+        chunk.copy_from_slice(&word[..chunk.len()]);
+    }
+    bytes
+}
+
 /// Returns the engine parameters of tests.
 pub fn engine_config(seed: u64, port: u16) -> Config {
     let mut secret = [0; 32];
