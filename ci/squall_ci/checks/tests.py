@@ -132,16 +132,19 @@ def main(args: argparse.Namespace) -> int:
     chosen = [p for p in chosen if not (args.without_abi and p.name == ABI)]
     need(chosen, f"no such test program; there are: {', '.join(sorted(p.title for p in found))}")
     tally = Tally(tail=60)
+    at_once = os.cpu_count() or 1
     beside: list[Program] = []
     last: list[Program] = []
     for program in chosen:
         if program.name == ABI:
             given = (program.crate, program.name, program.path, program.directory)
             more = ("--include-ignored",) if args.nightly else ()
-            beside.insert(0, Program(*given, ("--skip", ALONE, *more)))
+            # They wait most of the time, for timers and for each other.
+            threads = ("--test-threads", str(4 * at_once))
+            beside.insert(0, Program(*given, ("--skip", ALONE, *threads, *more)))
             last.append(Program(*given, (ALONE, *more)))
         else:
             beside.append(program)
-    total = run_programs(tally, beside, os.cpu_count() or 1) + run_programs(tally, last, 1)
+    total = run_programs(tally, beside, at_once) + run_programs(tally, last, 1)
     print(f"{total} tests in {len(beside)} programs")
     return tally.finish()
