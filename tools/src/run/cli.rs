@@ -124,7 +124,7 @@ fn run_job(args: &RunArgs, origin: &Origin) -> Result<u8, String> {
             ));
         }
     } else if !args.quiet || args.require && !summary.is_complete() {
-        summary.lines().iter().for_each(|line| print_line(format_args!("{line}")));
+        summary.lines(ended.status).iter().for_each(|line| print_line(format_args!("{line}")));
     }
     let shows_nothing = nothing.is_some() || args.require && !summary.is_complete();
     let refused = shows_nothing && !ended.interrupted && ended.status == 0;
