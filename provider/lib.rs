@@ -62,6 +62,7 @@ mod poll;
 mod process_report;
 mod progress;
 mod secret;
+mod standard_error;
 mod stats;
 mod thread;
 mod trace;
@@ -130,6 +131,7 @@ fn provider() -> *const ffi::fi_provider {
 #[unsafe(no_mangle)]
 pub extern "C" fn fi_prov_ini() -> *mut core::ffi::c_void {
     boundary::value((), || {
+        standard_error::remember();
         if host::add_caller() {
             logger::install();
             param::define();
