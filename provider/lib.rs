@@ -50,6 +50,7 @@ mod limits;
 mod logger;
 #[cfg(test)]
 mod manual;
+mod memory_limit;
 mod monitor;
 mod mr;
 mod nic;
