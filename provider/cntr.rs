@@ -8,6 +8,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use crate::boundary::{self, Out};
+use crate::compat::{CntrAttr, OpsCntr, no_export_xpu};
 use crate::domain::Domain;
 use crate::endpoint::Endpoint;
 use crate::endpoint_driver::EndpointDriver;
@@ -70,22 +71,23 @@ unsafe impl Object for Cntr {
 
 static FI_OPS: Table<ffi::fi_ops> = Table(objects::fi_ops!(close: close, control: control));
 
-static OPS: Table<ffi::fi_ops_cntr> = Table(ffi::fi_ops_cntr {
-    size: size_of::<ffi::fi_ops_cntr>(),
-    read: Some(read),
-    readerr: Some(readerr),
-    add: Some(add),
-    set: Some(set),
-    wait: Some(wait),
-    adderr: Some(adderr),
-    seterr: Some(seterr),
+static OPS: Table<OpsCntr> = Table(OpsCntr {
+    size: size_of::<OpsCntr>(),
+    read,
+    readerr,
+    add,
+    set,
+    wait,
+    adderr,
+    seterr,
+    export_xpu: no_export_xpu,
 });
 
 boundary::exports! {
     /// `fi_cntr_open`.
     pub(crate) status open(
         domain: *mut ffi::fid_domain,
-        attr: *mut ffi::fi_cntr_attr,
+        attr: *mut CntrAttr,
         cntr: *mut *mut ffi::fid_cntr,
         context: *mut c_void,
     ) -> c_int => {
@@ -161,7 +163,7 @@ impl Cntr {
     /// Opens a counter.
     fn create(
         domain: Arc<Domain>,
-        attr: &ffi::fi_cntr_attr,
+        attr: &CntrAttr,
         set: Option<Arc<WaitSet>>,
         context: *mut c_void,
     ) -> Result<*mut ffi::fid_cntr> {

@@ -14,6 +14,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use crate::boundary::{self, Out};
+use crate::compat::{CqAttr, OpsCq, no_export_xpu};
 use crate::domain::Domain;
 use crate::endpoint::Endpoint;
 use crate::endpoint_driver::EndpointDriver;
@@ -80,22 +81,23 @@ unsafe impl Object for Cq {
 
 static FI_OPS: Table<ffi::fi_ops> = Table(objects::fi_ops!(close: close, control: control));
 
-static OPS: Table<ffi::fi_ops_cq> = Table(ffi::fi_ops_cq {
-    size: size_of::<ffi::fi_ops_cq>(),
-    read: Some(read::read),
-    readfrom: Some(read::readfrom),
-    readerr: Some(read::readerr),
-    sread: Some(read::sread),
-    sreadfrom: Some(read::sreadfrom),
-    signal: Some(signal),
-    strerror: Some(strerror),
+static OPS: Table<OpsCq> = Table(OpsCq {
+    size: size_of::<OpsCq>(),
+    read: read::read,
+    readfrom: read::readfrom,
+    readerr: read::readerr,
+    sread: read::sread,
+    sreadfrom: read::sreadfrom,
+    signal,
+    strerror,
+    export_xpu: no_export_xpu,
 });
 
 boundary::exports! {
     /// `fi_cq_open`.
     pub(crate) status open(
         domain: *mut ffi::fid_domain,
-        attr: *mut ffi::fi_cq_attr,
+        attr: *mut CqAttr,
         cq: *mut *mut ffi::fid_cq,
         context: *mut c_void,
     ) -> c_int => {
@@ -143,7 +145,7 @@ impl Cq {
     /// Opens a queue.
     fn create(
         domain: Arc<Domain>,
-        attr: &ffi::fi_cq_attr,
+        attr: &CqAttr,
         set: Option<Arc<WaitSet>>,
         context: *mut c_void,
         peer_owner: Option<OwnerCq>,
@@ -189,7 +191,7 @@ impl Cq {
 
     /// Our side of another provider's queue: what ends goes there, and reading only makes progress.
     fn import(domain: Arc<Domain>, owner: OwnerCq) -> Result<*mut ffi::fid_cq> {
-        let attr = ffi::fi_cq_attr {
+        let attr = CqAttr {
             size: 0,
             flags: 0,
             format: ffi::FI_CQ_FORMAT_TAGGED,

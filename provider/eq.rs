@@ -69,7 +69,7 @@ pub(crate) struct Eq {
     writable: bool,
     state: Mutex<State>,
     /// Endpoints that join a group and for which only the application makes progress.
-    joining: Mutex<Vec<Weak<Endpoint>>>,
+    joining: Mutex<Vec<Arc<Weak<Endpoint>>>>,
 }
 
 // SAFETY: `Eq` is repr(C) and begins with the cell of a `fid_eq`, which begins with a `fid`; `create`
@@ -303,19 +303,21 @@ impl Eq {
 
     /// From now on reading drives this endpoint, until it has joined.
     pub(crate) fn await_join(&self, endpoint: Weak<Endpoint>) {
-        self.joining.lock().push(endpoint);
+        self.joining.lock().push(Arc::new(endpoint));
     }
 
     /// Drives the endpoints that join a group. Returns whether there are any.
     fn drive(&self) -> bool {
-        // Not under the lock: they report here.
-        let mut joining = core::mem::take(&mut *self.joining.lock());
-        joining.retain(|endpoint| {
-            endpoint.upgrade().is_some_and(|endpoint| endpoint.progress_for_waiter())
+        let mut joined = self.joining.lock().clone();
+        // Not under the lock, because they report here. Others that wait must find the list whole meanwhile: who finds
+        // none in it sleeps without a timer.
+        joined.retain(|endpoint| {
+            !endpoint.upgrade().is_some_and(|endpoint| endpoint.progress_for_waiter())
         });
-        let any = !joining.is_empty();
-        self.joining.lock().append(&mut joining);
-        any
+        let mut joining = self.joining.lock();
+        // An endpoint may have been added again meanwhile, to join another group.
+        joining.retain(|endpoint| !joined.iter().any(|done| Arc::ptr_eq(endpoint, done)));
+        !joining.is_empty()
     }
 
     /// Takes the next failure, or with FI_PEEK copies it; the size of what was written.

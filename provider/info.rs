@@ -20,7 +20,7 @@ use crate::activation;
 use crate::addr;
 use crate::av;
 use crate::boundary::{self, Out};
-use crate::compat::DomainAttr;
+use crate::compat::{DomainAttr, EpAttr};
 use crate::endpoint::wire;
 use crate::errno::{Errno, Result};
 use crate::ffi;
@@ -181,8 +181,8 @@ pub(crate) struct ChosenAttributes {
 /// key as its size.
 pub(crate) unsafe fn read_attributes(info: *const ffi::fi_info) -> Result<ChosenAttributes> {
     // SAFETY: NULL, which is refused, or a `fi_info` by this function's contract, which has one size in every
-    // release. So have its transmit and receive attributes. The domain's has grown: no reference to the
-    // whole is made, and only fields of the 1.17 layout, which all have, are read. The name is NULL or
+    // release. So have its transmit and receive attributes. The endpoint's and the domain's have grown: only
+    // fields of the 1.17 layout, which all have, are read, and no reference to more than that is made. The name is NULL or
     // terminated, the source address NULL or as long as its family says.
     let (info, tx, rx, endpoint_key, source, domain) = unsafe {
         let info = info.as_ref().ok_or(Errno::INVAL)?;
@@ -195,6 +195,7 @@ pub(crate) unsafe fn read_attributes(info: *const ffi::fi_info) -> Result<Chosen
         };
         let endpoint_key = info
             .ep_attr
+            .cast::<EpAttr>()
             .as_ref()
             .map_or_else(AuthKey::default, |ep| AuthKey::read(ep.auth_key, ep.auth_key_size));
         let (tx, rx) = (info.tx_attr.as_ref(), info.rx_attr.as_ref());

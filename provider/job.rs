@@ -8,7 +8,7 @@
 use core::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::sync::Arc;
 
 use squall_base::JobKey;
@@ -126,6 +126,12 @@ pub(crate) fn check_private(
     Ok(())
 }
 
+/// Returns whether the owner of a file may choose the job's key: this user, or root.
+fn is_trusted(owner: u32) -> bool {
+    // SAFETY: geteuid(2) takes nothing, cannot fail, and returns the number of the user.
+    owner == 0 || owner == unsafe { libc::geteuid() }
+}
+
 /// The secret in a file, without the end of its last line.
 fn from_file(path: &str) -> Result<Zeroizing<Vec<u8>>> {
     let refuse = |errno: Errno, why: &str| {
@@ -141,12 +147,21 @@ fn from_file(path: &str) -> Result<Zeroizing<Vec<u8>>> {
     let file = file.map_err(unreadable)?;
     let about = file.metadata().map_err(unreadable)?;
     check_private(&about, path).map_err(|(errno, why)| refuse(errno, &why))?;
-    // With room for the whole file, so that no copy is left behind when the vector grows.
-    let mut secret = Zeroizing::new(Vec::with_capacity(LONGEST + 2));
-    file.take(LONGEST as u64 + 2).read_to_end(&mut secret).map_err(unreadable)?;
-    while secret.last().is_some_and(|last| matches!(last, b'\n' | b'\r')) {
-        secret.pop();
+    if !is_trusted(about.uid()) {
+        let why = format!(
+            "the file belongs to user {}, who knows the key and can replace it; name a file of yours or of root",
+            about.uid()
+        );
+        return Err(refuse(Errno::ACCES, &why));
     }
+    // With room for the whole file, so that no copy is left behind when the vector grows.
+    let mut secret = Zeroizing::new(Vec::with_capacity(LONGEST + 3));
+    // One byte more than the longest key with the end of its line.
+    file.take(LONGEST as u64 + 3).read_to_end(&mut secret).map_err(unreadable)?;
+    // A key of random bytes may end with any of them, so only one end of a line is no part of it.
+    let key = secret.strip_suffix(b"\n").map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let length = key.unwrap_or(&secret).len();
+    secret.truncate(length);
     if !(SHORTEST..=LONGEST).contains(&secret.len()) {
         let why = format!(
             "a job's key has {SHORTEST} to {LONGEST} bytes; head -c 32 /dev/urandom | base64 makes a good one"
@@ -208,10 +223,26 @@ mod tests {
         };
         let of = || Job::of(&params(name), &AuthKey::default(), &AuthKey::default());
         let secret = b"0123456789abcdef0123456789abcdef";
+        let key_of = |bytes: &[u8]| {
+            put(bytes, 0o600);
+            from_file(name).ok().map(|key| key.to_vec())
+        };
         put(&[&secret[..], b"\n"].concat(), 0o600);
         let job = of().expect("a key");
         assert_eq!(job.id, 42, "a file has no say in it");
         assert_eq!(job.key.map(|key| key.job_id()), Some(JobKey::new(secret).job_id()));
+        assert_eq!(key_of(&[&secret[..], b"\r\n"].concat()), Some(secret.to_vec()));
+        // Random bytes may look like ends of lines.
+        for end in [&b"\r"[..], b"\n\n", b"\n\r\n", b"\r\r\n"] {
+            let kept = end.strip_suffix(b"\n").map(|end| end.strip_suffix(b"\r").unwrap_or(end));
+            let wanted = [&secret[..], kept.unwrap_or(end)].concat();
+            assert_eq!(key_of(&[&secret[..], end].concat()), Some(wanted), "{end:?}");
+        }
+        put(secret, 0o600);
+        // Only root can give a file away.
+        if std::os::unix::fs::chown(&path, Some(12_345), None).is_ok() {
+            assert_eq!(of().err(), Some(Errno::ACCES));
+        }
         for mode in [0o640, 0o620, 0o604, 0o602] {
             put(secret, mode);
             // The process's umask may have removed some of these bits.

@@ -50,6 +50,7 @@ mod limits;
 mod logger;
 #[cfg(test)]
 mod manual;
+mod memory_limit;
 mod monitor;
 mod mr;
 mod nic;
@@ -62,6 +63,7 @@ mod poll;
 mod process_report;
 mod progress;
 mod secret;
+mod standard_error;
 mod stats;
 mod thread;
 mod trace;
@@ -130,6 +132,7 @@ fn provider() -> *const ffi::fi_provider {
 #[unsafe(no_mangle)]
 pub extern "C" fn fi_prov_ini() -> *mut core::ffi::c_void {
     boundary::value((), || {
+        standard_error::remember();
         if host::add_caller() {
             logger::install();
             param::define();

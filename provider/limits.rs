@@ -3,7 +3,8 @@
 use crate::announced;
 use crate::ffi;
 use crate::flags;
-use crate::param::params;
+use crate::memory_limit;
+use crate::param::{Params, params};
 
 /// Largest message: the SES request_length field has 32 bits (UE 1.0 section 3.4.2.1).
 pub(crate) const MAX_MSG_SIZE: usize = u32::MAX as usize;
@@ -105,7 +106,61 @@ pub(crate) fn receives(caps: u64) -> usize {
     if caps & flags::PEER == 0 { queue_size() } else { queue_size().min(1024) }
 }
 
+/// Memory for messages for which no receive is posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct UnexpectedMemory {
+    pub(crate) bytes: u64,
+    pub(crate) messages: u32,
+}
+
+impl UnexpectedMemory {
+    /// The defaults, where the memory of the process has no limit.
+    const DEFAULT: Self = Self { bytes: 256 << 20, messages: 1_000_000 };
+    /// The smallest defaults.
+    const LEAST: Self = Self { bytes: 1 << 20, messages: 4096 };
+    /// The part of a memory limit that payload and headers may each take. A process has other memory, too, and may have
+    /// several endpoints, and other processes may share the limit.
+    const SHARES: u64 = 8;
+    /// Bytes that a message takes besides its payload.
+    const HEADER: u64 = 256;
+
+    /// Returns what the parameters say, or the defaults for a process with this memory limit.
+    pub(crate) fn new(params: &Params, limit: Option<u64>) -> Self {
+        let share = limit.map_or(u64::MAX, |limit| limit / Self::SHARES);
+        let (least, most) = (Self::LEAST, Self::DEFAULT);
+        let messages = u32::try_from(share / Self::HEADER).unwrap_or(u32::MAX);
+        Self {
+            bytes: params.unexpected_bytes.unwrap_or(share.clamp(least.bytes, most.bytes)),
+            messages: params
+                .max_unexpected
+                .unwrap_or(messages.clamp(least.messages, most.messages)),
+        }
+    }
+}
+
 /// Returns the number of bytes that may hold messages for which no receive is posted.
 pub(crate) fn buffered() -> usize {
-    usize::try_from(params().unexpected_bytes.unwrap_or(256 << 20)).unwrap_or(usize::MAX)
+    let memory = UnexpectedMemory::new(params(), memory_limit::read());
+    usize::try_from(memory.bytes).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::param::tests::read;
+
+    #[test]
+    fn memory_for_unexpected_messages_follows_the_limit_of_the_process() {
+        let memory = |values: &[(&str, &str)], limit| {
+            let UnexpectedMemory { bytes, messages } =
+                UnexpectedMemory::new(&read(values).0, limit);
+            (bytes, messages)
+        };
+        assert_eq!(memory(&[], None), (256 << 20, 1_000_000));
+        assert_eq!(memory(&[], Some(64 << 30)), (256 << 20, 1_000_000));
+        assert_eq!(memory(&[], Some(256 << 20)), (32 << 20, 131_072));
+        assert_eq!(memory(&[], Some(1 << 20)), (1 << 20, 4096));
+        let given = [("UNEXPECTED_BYTES", "300M"), ("MAX_UNEXPECTED", "7")];
+        assert_eq!(memory(&given, Some(256 << 20)), (300 << 20, 7));
+    }
 }

@@ -14,6 +14,7 @@ use crate::activation::is_chosen;
 use crate::ffi;
 use crate::host::host;
 use crate::provider;
+use crate::standard_error;
 
 /// Target of records about settings of the user, or features that this host lacks, because of which
 /// squall does not start or does not do what the user set.
@@ -113,9 +114,5 @@ pub(crate) fn print(text: &str) {
     if said.len() >= MOST_PRINTED || !said.insert(text.to_owned()) {
         return;
     }
-    // One write call, so that lines of several processes do not mix.
-    let line = format!("squall: {text}\n");
-    // SAFETY: write(2) reads `line.len()` bytes of `line`, a local variable. (Standard error may be closed, which is no
-    // concern of ours.)
-    unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+    standard_error::write_line(&format!("squall: {text}\n"));
 }

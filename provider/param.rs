@@ -132,12 +132,14 @@ params! {
         "Protect each packet by a CRC-32C trailer. Every endpoint of a job must agree.";
     eager_size: kinds::Bytes = "EAGER_SIZE", "256K",
         "Messages longer than this wait for their receive and are pulled by it (rendezvous).";
-    unexpected_bytes: kinds::Bytes = "UNEXPECTED_BYTES", "256M",
+    unexpected_bytes: kinds::Bytes = "UNEXPECTED_BYTES", "auto",
         "Memory for messages that arrive before their receive is posted; beyond it, and a peer's quarter, \
-         bytes stay at the sender.";
-    max_unexpected: kinds::Count<1, 100000000> = "MAX_UNEXPECTED", "1000000",
+         bytes stay at the sender. auto: 256M, or an eighth of the memory limit of the process's control group (cgroup) \
+         if that is less.";
+    max_unexpected: kinds::AutoCount<1, 100000000> = "MAX_UNEXPECTED", "auto",
         "Messages that may wait at an endpoint for their receives, with their bytes or without; more are held \
-         back at their senders. Peers that are not in the address vector have a quarter of this together, \
+         back at their senders. auto: 1000000, or fewer where these, at 256 bytes each, would take more than an eighth of the \
+         control group's memory limit. Peers that are not in the address vector have a quarter of this together, \
          unless there is a job key.";
     outstanding: kinds::Count<16, 1048576> = "OUTSTANDING", "8192",
         "Sends, writes and reads an endpoint has open at most before it says try again.";

@@ -17,6 +17,7 @@ use crate::monitor;
 use crate::nic::Nic;
 use crate::objects::PerProcess;
 use crate::param::params;
+use crate::standard_error;
 use crate::stats::{self, Statistics};
 
 /// Totals of this process, and whether they were written.
@@ -109,7 +110,7 @@ fn write() {
     if report.endpoints == 0 {
         reason(ANSWERS.load(Ordering::Relaxed)).clone_into(&mut report.reason);
     }
-    stats::write_line(&report.line());
+    standard_error::write_for_launcher(&report.line());
 }
 
 /// Returns the reason why a process has no endpoint.

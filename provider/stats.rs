@@ -12,6 +12,7 @@ use squall_monitor::{PATH, PathValues};
 
 use crate::logger::USER;
 use crate::param::{StatsFormat, StatsSpec, params};
+use crate::standard_error;
 
 squall_base::counters! {
     /// Statistics of the turns in which an endpoint makes progress.
@@ -341,7 +342,7 @@ pub(crate) fn report(number: u32, statistics: &Statistics<'_>) {
 fn write(spec: &StatsSpec, number: u32, statistics: &Statistics<'_>) {
     let line = statistics.line(spec.format, number);
     match &spec.file {
-        None => write_line(&line),
+        None => standard_error::write_line(&line),
         Some(pattern) => {
             let path = expand(pattern, number);
             let opened = OpenOptions::new().create(true).append(true).open(&path);
@@ -350,13 +351,6 @@ fn write(spec: &StatsSpec, number: u32, statistics: &Statistics<'_>) {
             }
         }
     }
-}
-
-/// Writes a line to standard error in one system call, so that lines of several processes do not mix.
-pub(crate) fn write_line(line: &str) {
-    // SAFETY: the pointer and the length are those of a string, which the call only reads. Standard error may be
-    // closed, and then the line is lost.
-    unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
 }
 
 #[cfg(test)]

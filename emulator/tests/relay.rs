@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use squall_base::{Batch, Rate, Rng, Time, TrafficClass};
+use squall_base::{Batch, Rate, Rng, Span, Time, TrafficClass};
 use squall_emulator::{Command, Relay, RelayConfig, Status, Timeline, VirtualTimeConfig, ask};
 use squall_net::emulator::frame::JobRank;
 use squall_net::{
@@ -47,8 +47,12 @@ impl Emulator {
 
     /// With a timeline, and perhaps a record.
     fn with(timeline: &str, record: bool) -> Self {
-        let path = path();
-        let mut relay = Relay::open(config(path.clone())).unwrap();
+        Self::of(config(path()), timeline, record)
+    }
+
+    fn of(config: RelayConfig, timeline: &str, record: bool) -> Self {
+        let path = config.socket.clone();
+        let mut relay = Relay::open(config).unwrap();
         relay.serve_job(Timeline::parse("test", timeline, relay.topology()).unwrap(), record);
         let (stop, inner) = UnixStream::pair().unwrap();
         let thread = thread::spawn(move || {
@@ -111,6 +115,31 @@ fn send(port: &mut EmulatorPort, dst: SocketAddr, path: u16, bytes: &[u8]) {
 
 fn receive(port: &mut EmulatorPort, into: &mut Vec<(RxMeta, Vec<u8>)>) {
     port.recv_each(Time::ZERO, 64, &mut |meta, bytes| into.push((*meta, bytes.to_vec())));
+}
+
+#[test]
+fn an_emulator_that_is_too_slow_reports_it_however_short_the_job_is() {
+    // A round trip of less than a microsecond, which no relay of packets through sockets keeps.
+    let rate = Rate::gbps(800);
+    let topology = Topology::leaf_spine(2, 2, 2, rate, rate, Picos::ZERO, Picos::ZERO);
+    let scales = RelayConfig { rate_scale: 1.0, latency_scale: 1.0, ..config(path()) };
+    let config = RelayConfig { topology, host_delay: Span::ZERO, ..scales };
+    let emulator = Emulator::of(config, "", true);
+    let mut ports = [emulator.attach(Some(0)).unwrap(), emulator.attach(Some(3)).unwrap()];
+    let to = ports[1].local_addr();
+    send(&mut ports[0], to, 1, b"late");
+    let mut packets = Vec::new();
+    wait_until("a packet", || {
+        receive(&mut ports[1], &mut packets);
+        packets.len() == 1
+    });
+    drop(ports);
+    let (lines, relay) = emulator.finish();
+    assert!(
+        lines.iter().any(|line| line.contains("is behind real time: of 1 packets")),
+        "{lines:?}"
+    );
+    assert_eq!(relay.unwrap().status().late_seconds, 1);
 }
 
 #[test]

@@ -438,6 +438,46 @@ static void joined_by_reading_events(void)
 		}
 }
 
+/* Longer than a join takes, however slow the machine. */
+#define READER_MS 20000
+
+static void *wait_for_join(void *late)
+{
+	struct fi_eq_entry entry;
+	uint32_t event = 0;
+	ssize_t rc = fi_eq_sread(members[0].eq, &event, &entry, sizeof(entry), READER_MS, 0);
+	if (rc == -FI_EAGAIN)
+		*(_Atomic int *)late = 1;
+	else
+		check_joined(&members[0], rc, event, &entry);
+	return NULL;
+}
+
+/* One thread waits for the event of a join, which another one has read in vain. */
+static void joined_beside_a_reader(void)
+{
+	pthread_t thread;
+	_Atomic int late = 0;
+	struct fi_eq_entry entry;
+	uint32_t event;
+	group_meet(2, &collective);
+	group_ask();
+	EQUAL(pthread_create(&thread, NULL, wait_for_join, &late), 0);
+	/* Nobody drives the other member, so that nothing can be read yet. */
+	for (double end = abi_now() + 0.3; abi_now() < end;)
+		EQUAL(fi_eq_read(members[0].eq, &event, &entry, sizeof(entry), 0), -FI_EAGAIN);
+	while (!members[1].group || !members[0].group) {
+		CHECK(!late);
+		(void)fi_cq_read(members[1].n.cq, NULL, 0);
+		ssize_t rc = fi_eq_read(members[1].eq, &event, &entry, sizeof(entry), 0);
+		if (rc != -FI_EAGAIN)
+			check_joined(&members[1], rc, event, &entry);
+	}
+	EQUAL(pthread_join(thread, NULL), 0);
+	group_leave();
+	group_end();
+}
+
 /* FI_PROGRESS_AUTO: nobody has to do anything. */
 static void by_itself(void)
 {
@@ -721,6 +761,7 @@ static const struct test tests[] = {
 	TEST(bad_input, NULL, NULL, 0, {NULL}),
 	TEST(a_member_dies, NULL, NULL, 0, {NULL}),
 	TEST(joined_by_reading_events, NULL, NULL, 0, {NULL}),
+	TEST(joined_beside_a_reader, NULL, NULL, 0, {NULL}),
 	TEST(by_itself, NULL, NULL, 0, {NULL}),
 	TEST(while_others_compute, NULL, NULL, 0, {"FI_SQUALL_ATTEND=5ms"}),
 	TEST(selective_completion, NULL, NULL, 0, {NULL}),

@@ -3,6 +3,7 @@
 #include "own_process.h"
 
 #include <rdma/fi_trigger.h>
+#include <sys/stat.h>
 
 static void describe(uint32_t owner)
 {
@@ -972,6 +973,99 @@ static void unread_errors_do_not_stop_progress(void)
 	abi_close(&b);
 }
 
+/* A control group of version 1 or 2 that limits the memory of its processes. NULL if none can be made here. */
+static const char *limited_group(const char *limit)
+{
+	static const char *const files[2][2] = {
+		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
+		{"/sys/fs/cgroup", "memory.max"},
+	};
+	static char group[200];
+	for (int i = 0; i < 2; i++) {
+		char file[300];
+		snprintf(group, sizeof(group), "%s/squall-test-%d", files[i][0], (int)getpid());
+		if (mkdir(group, 0700))
+			continue;
+		snprintf(file, sizeof(file), "%s/%s", group, files[i][1]);
+		int fd = open(file, O_WRONLY);
+		ssize_t len = fd < 0 ? -1 : write(fd, limit, strlen(limit));
+		close(fd);
+		if (len > 0)
+			return group;
+		rmdir(group);
+	}
+	return NULL;
+}
+
+/* More than the group has memory for. */
+#define EARLY 8000
+static unsigned char early[16 << 10];
+
+/* Exchanges names by `to` and `from`, and receives only after a byte has come from `from`. */
+static void receive_late(const char *group, int to, int from)
+{
+	struct fi_cq_tagged_entry e;
+	char file[300], number[20];
+	snprintf(file, sizeof(file), "%s/cgroup.procs", group);
+	snprintf(number, sizeof(number), "%d", (int)getpid());
+	int fd = open(file, O_WRONLY);
+	CHECK(fd >= 0 && write(fd, number, strlen(number)) > 0);
+	close(fd);
+	abi_open(&b, &plain);
+	EQUAL(write(to, &b.name, sizeof(b.name)), sizeof(b.name));
+	/* A peer that the receiver does not know has less room. */
+	struct sockaddr_in name;
+	EQUAL(read(from, &name, sizeof(name)), sizeof(name));
+	(void)abi_insert(&b, &name);
+	struct pollfd sent = {.fd = from, .events = POLLIN};
+	while (poll(&sent, 1, 0) == 0)
+		(void)fi_cq_read(b.cq, NULL, 0);
+	for (int i = 0; i < EARLY; i++) {
+		EQUAL(fi_trecv(b.ep, early, sizeof(early), NULL, FI_ADDR_UNSPEC, 7, 0, &early[i]), 0);
+		abi_expect(&b, NULL, &e);
+		CHECK(e.op_context == &early[i] && e.len == sizeof(early));
+	}
+	exit(0);
+}
+
+static void unexpected_messages_respect_a_memory_limit(void)
+{
+	struct fi_cq_tagged_entry e;
+	struct sockaddr_in name;
+	int status = 0, up[2], down[2], done = 0;
+	const char *group = limited_group("64M");
+	if (!group) {
+		printf("skipped: no control group with a memory limit can be made here\n");
+		return;
+	}
+	EQUAL(pipe(up), 0);
+	EQUAL(pipe(down), 0);
+	pid_t child = fork();
+	if (child == 0)
+		receive_late(group, up[1], down[0]);
+	EQUAL(read(up[0], &name, sizeof(name)), sizeof(name));
+	abi_open(&a, &plain);
+	to_b = abi_insert(&a, &name);
+	EQUAL(write(down[1], &a.name, sizeof(a.name)), sizeof(a.name));
+	for (int i = 0; i < EARLY; i++)
+		RETRY(&a, fi_tsend(a.ep, early, sizeof(early), NULL, to_b, 7, NULL));
+	/* Until the receiver takes no further message. */
+	for (double last = abi_now(); abi_now() < last + 1.0;)
+		if (fi_cq_read(a.cq, &e, 1) == 1) {
+			last = abi_now();
+			done++;
+		}
+	EQUAL(write(down[1], "s", 1), 1);
+	while (waitpid(child, &status, WNOHANG) == 0)
+		(void)fi_cq_read(a.cq, &e, 1);
+	EQUAL(rmdir(group), 0);
+	if (WIFSIGNALED(status))
+		FAIL("a receiver with little memory was killed by signal %d after %d messages", WTERMSIG(status), done);
+	EQUAL(status, 0);
+	CHECK(done < EARLY);
+	abi_close(&a);
+}
+
 static const struct test tests[] = {
 	TEST(injected_write_of_two_ranges, NULL, NULL, 0),
 	TEST(injected_with_a_level_to_nobody, NULL, NULL, 0),
@@ -999,6 +1093,7 @@ static const struct test tests[] = {
 	TEST(error_data_goes_into_the_buffer_given, NULL, NULL, 0),
 	TEST(unread_errors_do_not_stop_progress, NULL, NULL, 0, {"FI_SQUALL_ATTEND=0ns", "FI_SQUALL_SHM=no"}),
 	TEST(accesses_are_counted_for_their_region, NULL, NULL, 0, {"FI_SQUALL_ATTEND=2ms"}),
+	TEST(unexpected_messages_respect_a_memory_limit, NULL, NULL, 0, {"FI_SQUALL_SHM=no", "FI_SQUALL_DEADLINE=30s"}),
 };
 
 int main(int argc, char **argv)

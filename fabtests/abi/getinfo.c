@@ -1,5 +1,6 @@
 /* fi_getinfo: every corner of its contract. */
 #include <limits.h>
+#include <malloc.h>
 
 #include "abi.h"
 
@@ -561,6 +562,33 @@ static void open_objects(void)
 	abi_close(&n);
 }
 
+/* Structures and tables that libfabric lengthens: fi_dupinfo and the calls of a later one reach behind what the headers of
+ * today say. */
+static void later_releases(void)
+{
+	struct fi_cntr_attr cntr_attr = {.wait_obj = FI_WAIT_UNSPEC};
+	struct fid_cntr *cntr;
+	struct node n;
+	const struct want want = {.caps = FI_MSG};
+	abi_open(&n, &want);
+	const void *parts[] = {n.info, n.info->tx_attr, n.info->rx_attr, n.info->ep_attr, n.info->domain_attr, n.info->fabric_attr};
+	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+		CHECK(malloc_usable_size((void *)parts[i]) >= 512);
+	/* The ninth function of each table, export_xpu(3) of 2.7, and the twelfth of a domain's, xpu_ctx. */
+	EQUAL(fi_cntr_open(n.domain, &cntr_attr, &cntr, NULL), 0);
+	const size_t *tables[] = {(size_t *)n.ep->ops, (size_t *)n.cq->ops, (size_t *)cntr->ops};
+	for (size_t i = 0; i < sizeof(tables) / sizeof(*tables); i++) {
+		CHECK(tables[i][0] >= 9 * sizeof(void *));
+		int (*export_xpu)(void *, uint64_t, void *) = (void *)tables[i][8];
+		EQUAL(export_xpu(n.ep, 0, NULL), -FI_ENOSYS);
+	}
+	CHECK(n.domain->ops->size >= 13 * sizeof(void *));
+	int (*xpu_ctx)(void *, void *, void *, void *) = (void *)((size_t *)n.domain->ops)[12];
+	EQUAL(xpu_ctx(n.domain, NULL, NULL, NULL), -FI_ENOSYS);
+	EQUAL(fi_close(&cntr->fid), 0);
+	abi_close(&n);
+}
+
 int main(void)
 {
 	RUN(null_hints);
@@ -575,6 +603,7 @@ int main(void)
 	RUN(ordered);
 	RUN(addresses);
 	RUN(open_objects);
+	RUN(later_releases);
 	printf("%d checks\n", abi_checks);
 	return 0;
 }

@@ -1,4 +1,4 @@
-/* Who an endpoint is, what nobody must guess, and an endpoint that cannot open. */
+/* Who an endpoint is, what nobody must guess, an endpoint that cannot open, and where a process reports. */
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
@@ -593,6 +593,66 @@ static void peers_in_the_address_vector_alone(void)
 	abi_close(&a);
 }
 
+/* Opens a pair and closes it, so that the report of this process is due. */
+static void use_and_close(void)
+{
+	open_pair(&plain);
+	meet();
+	abi_close(&a);
+	abi_close(&b);
+}
+
+/* Returns the number of bytes that can be read at `from`, at once. */
+static ssize_t written_to(int from)
+{
+	char text[4096];
+	EQUAL(fcntl(from, F_SETFL, O_NONBLOCK), 0);
+	ssize_t len = read(from, text, sizeof(text));
+	return len < 0 && errno == EAGAIN ? 0 : len;
+}
+
+/* A launcher reads the report from a pipe. */
+static void the_report_goes_to_standard_error(void)
+{
+	int ends[2], screen = dup(2);
+	EQUAL(pipe(ends), 0);
+	EQUAL(dup2(ends[1], 2), 2);
+	use_and_close();
+	EQUAL(dup2(screen, 2), 2);
+	CHECK(written_to(ends[0]) > 100);
+}
+
+/* The application closes standard error, and its next file has the number 2. */
+static void the_report_spares_a_file_with_the_number_2(void)
+{
+	char name[600];
+	int screen = dup(2);
+	snprintf(name, sizeof(name), "%s.data", stats);
+	close(2);
+	int file = open(name, O_CREAT | O_TRUNC | O_RDWR, 0600);
+	unlink(name);
+	use_and_close();
+	ssize_t len = lseek(2, 0, SEEK_END);
+	dup2(screen, 2);
+	EQUAL(file, 2);
+	EQUAL(len, 0);
+}
+
+/* The same after the provider was loaded, with a pipe, and for statistics, too. */
+static void lines_spare_what_replaces_standard_error(void)
+{
+	int ends[2], other[2], screen = dup(2);
+	EQUAL(pipe(ends), 0);
+	EQUAL(pipe(other), 0);
+	EQUAL(dup2(ends[1], 2), 2);
+	setenv("FI_SQUALL_STATS", "text", 1);
+	fi_freeinfo(abi_info(&plain));
+	EQUAL(dup2(other[1], 2), 2);
+	use_and_close();
+	EQUAL(dup2(screen, 2), 2);
+	EQUAL(written_to(other[0]), 0);
+}
+
 static const struct test tests[] = {
 	TEST(somebody_else_at_ones_own_address, NULL, NULL, 1),
 	TEST(somebody_else_inserted_early, NULL, NULL, 1),
@@ -610,6 +670,9 @@ static const struct test tests[] = {
 	TEST(a_key_file_without_a_name, NULL, NULL, 0),
 	TEST(encryption_where_switches_write, NULL, NULL, 0),
 	TEST(peers_in_the_address_vector_alone, NULL, NULL, 0),
+	TEST(the_report_goes_to_standard_error, NULL, NULL, 0, {"FI_SQUALL_REPORT=yes"}),
+	TEST(the_report_spares_a_file_with_the_number_2, NULL, NULL, 0, {"FI_SQUALL_REPORT=yes"}),
+	TEST(lines_spare_what_replaces_standard_error, NULL, NULL, 0, {"FI_SQUALL_REPORT=yes"}),
 };
 
 int main(int argc, char **argv)

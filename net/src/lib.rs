@@ -11,13 +11,15 @@
 //! A message port, [`MessagePort`], exchanges reliable, ordered records between processes of one host.
 //! [`ShmPort`] does so through shared memory.
 //!
-//! A [`WordFile`] is a file of numbers that other processes may read while it is written.
+//! A [`WordFile`] is a file of numbers that other processes may read while it is written. [`child`] has what the
+//! standard library lacks to start a process.
 //!
 //! Order of calls: open a port, then call [`Port::send`], [`Port::recv`] and [`Port::take_errors`] in
 //! any order, from one thread at a time (a port is `Send`, not `Sync`). To sleep, wait for input on
 //! [`Port::fds`], no longer than until [`Port::next_deadline`].
 
 mod burst;
+pub mod child;
 mod config;
 #[cfg(test)]
 mod conformance;

@@ -9,6 +9,7 @@ use super::Domain;
 use crate::av;
 use crate::boundary;
 use crate::cntr;
+use crate::compat::{OpsDomain, no_xpu_ctx};
 use crate::cq;
 use crate::endpoint;
 use crate::endpoint_lock::{self, EndpointLock};
@@ -44,19 +45,20 @@ unsafe impl Object for Domain {
 static FI_OPS: Table<ffi::fi_ops> =
     Table(objects::fi_ops!(close: close, control: triggered_work::control));
 
-static OPS: Table<ffi::fi_ops_domain> = Table(ffi::fi_ops_domain {
-    size: size_of::<ffi::fi_ops_domain>(),
-    av_open: Some(av::open),
-    cq_open: Some(cq::open),
-    endpoint: Some(endpoint::open::open),
-    scalable_ep: Some(scalable_ep),
-    cntr_open: Some(cntr::open),
-    poll_open: Some(poll::open),
-    stx_ctx: Some(stx_ctx),
-    srx_ctx: Some(peer_provider::open),
-    query_atomic: Some(endpoint::calls::query_atomic),
-    query_collective: Some(endpoint::calls::query_collective),
-    endpoint2: Some(endpoint::open::open2),
+static OPS: Table<OpsDomain> = Table(OpsDomain {
+    size: size_of::<OpsDomain>(),
+    av_open: av::open,
+    cq_open: cq::open,
+    endpoint: endpoint::open::open,
+    scalable_ep,
+    cntr_open: cntr::open,
+    poll_open: poll::open,
+    stx_ctx,
+    srx_ctx: peer_provider::open,
+    query_atomic: endpoint::calls::query_atomic,
+    query_collective: endpoint::calls::query_collective,
+    endpoint2: endpoint::open::open2,
+    xpu_ctx: no_xpu_ctx,
 });
 
 /// Opens a domain on the interface that the info names.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use super::bindings::Bindings;
 use super::{Endpoint, Inner, Settings, bindings, calls, cm, options};
 use crate::boundary::{self, Out};
+use crate::compat::{OpsEp, no_export_xpu};
 use crate::domain::Domain;
 use crate::endpoint_lock::EndpointLock;
 use crate::errno::{Errno, Result};
@@ -34,15 +35,16 @@ unsafe impl Object for Endpoint {
 static FI_OPS: Table<ffi::fi_ops> =
     Table(objects::fi_ops!(close: close, bind: bindings::bind, control: options::control));
 
-static OPS: Table<ffi::fi_ops_ep> = Table(ffi::fi_ops_ep {
-    size: size_of::<ffi::fi_ops_ep>(),
-    cancel: Some(options::cancel),
-    getopt: Some(options::getopt),
-    setopt: Some(options::setopt),
-    tx_ctx: Some(options::tx_ctx),
-    rx_ctx: Some(options::rx_ctx),
-    rx_size_left: Some(options::size_left),
-    tx_size_left: Some(options::size_left),
+static OPS: Table<OpsEp> = Table(OpsEp {
+    size: size_of::<OpsEp>(),
+    cancel: options::cancel,
+    getopt: options::getopt,
+    setopt: options::setopt,
+    tx_ctx: options::tx_ctx,
+    rx_ctx: options::rx_ctx,
+    rx_size_left: options::size_left,
+    tx_size_left: options::size_left,
+    export_xpu: no_export_xpu,
 });
 
 /// The number of endpoints that this process has opened.

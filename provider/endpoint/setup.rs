@@ -27,8 +27,9 @@ use crate::endpoint::wire;
 use crate::errno::{Errno, Result};
 use crate::job::Job;
 use crate::key_log::KeyLog;
-use crate::limits;
+use crate::limits::{self, UnexpectedMemory};
 use crate::logger::USER;
+use crate::memory_limit;
 use crate::monitor::job_place;
 use crate::nic::Nic;
 use crate::order;
@@ -497,13 +498,14 @@ const FOR_EVER: Span = Span::secs(100 * 365 * 86400);
 
 /// The message layer's configuration.
 fn engine_config(params: &Params, max_packet: u32, instance: Instance, secret: Seed) -> Config {
+    let unexpected = UnexpectedMemory::new(params, memory_limit::read());
     Config {
         max_packet,
         inject_size: limits::INJECT_SIZE as u32,
         rendezvous_threshold: params.eager_size.unwrap_or(256 << 10),
-        unexpected_bytes: limits::buffered() as u64,
+        unexpected_bytes: unexpected.bytes,
         max_outstanding: params.outstanding,
-        max_unexpected: params.max_unexpected as usize,
+        max_unexpected: unexpected.messages as usize,
         stopped_deadline: match params.stopped_deadline {
             Some(Span::ZERO) => FOR_EVER,
             Some(deadline) => deadline,

@@ -1,7 +1,6 @@
 //! Building `fi_info` lists in libc memory: libfabric's core frees every piece with `free`.
 
 use core::ffi::c_void;
-use core::mem::size_of;
 use core::ptr::null_mut;
 
 use super::candidate::Candidate;
@@ -9,16 +8,12 @@ use super::device;
 use super::memory::{copy, string, zeroed};
 use crate::VERSION;
 use crate::addr::{self, Name, Raw};
-use crate::compat::DomainAttr;
+use crate::compat::{ATTR_ALLOC, DomainAttr, EpAttr};
 use crate::ffi;
 use crate::flags;
 use crate::job::AuthKey;
-use crate::limits::{self, buffered, protocol};
+use crate::limits::{self, protocol};
 use crate::order;
-
-/// Bytes allocated for a domain attribute: more than any release's, zeroed, because a host's
-/// `fi_dupinfo` copies as much as *its* headers say.
-const DOMAIN_ATTR_ALLOC: usize = 512;
 
 /// An entry of the answer to fi_getinfo.
 pub(crate) struct Answer<'a> {
@@ -63,15 +58,15 @@ fn auth_key(key: &AuthKey) -> Option<(*mut u8, usize)> {
 
 /// Allocates the entry before `next`; `None` when memory is short.
 pub(super) fn info(answer: &Answer<'_>, next: *mut ffi::fi_info) -> Option<*mut ffi::fi_info> {
-    let entry: *mut ffi::fi_info = zeroed(size_of::<ffi::fi_info>());
-    // SAFETY: NULL, or as many zeroed bytes as a `fi_info` has, which is a value of it (numbers and
+    let entry: *mut ffi::fi_info = zeroed(ATTR_ALLOC);
+    // SAFETY: NULL, or more zeroed bytes than a `fi_info` has, which are a value of it (numbers and
     // pointers). No other code knows of them before this function returns.
     let info = unsafe { entry.as_mut() }?;
-    info.tx_attr = zeroed(size_of::<ffi::fi_tx_attr>());
-    info.rx_attr = zeroed(size_of::<ffi::fi_rx_attr>());
-    info.ep_attr = zeroed(size_of::<ffi::fi_ep_attr>());
-    info.domain_attr = zeroed(DOMAIN_ATTR_ALLOC);
-    info.fabric_attr = zeroed(size_of::<ffi::fi_fabric_attr>());
+    info.tx_attr = zeroed(ATTR_ALLOC);
+    info.rx_attr = zeroed(ATTR_ALLOC);
+    info.ep_attr = zeroed(ATTR_ALLOC);
+    info.domain_attr = zeroed(ATTR_ALLOC);
+    info.fabric_attr = zeroed(ATTR_ALLOC);
     (info.src_addr, info.src_addrlen) = address(&answer.endpoint.source.into());
     let mut complete = !info.src_addr.is_null();
     if let Some(destination) = &answer.endpoint.destination {
@@ -94,13 +89,13 @@ fn fill(answer: &Answer<'_>, info: &mut ffi::fi_info) -> bool {
     info.mode = 0;
     info.addr_format = addr::format_of(&answer.endpoint.source);
     // SAFETY: each is NULL, or memory of its own that `info`, the one caller, just got from `zeroed`: as
-    // large as the structure (the domain's larger), aligned for it, and all zero, which is a value of
+    // large as the structure or larger, aligned for it, and all zero, which is a value of
     // these numbers and pointers. No other code knows of it yet.
     let (tx, rx, ep, domain, fabric) = unsafe {
         (
             info.tx_attr.as_mut(),
             info.rx_attr.as_mut(),
-            info.ep_attr.as_mut(),
+            info.ep_attr.cast::<EpAttr>().as_mut(),
             info.domain_attr.cast::<DomainAttr>().as_mut(),
             info.fabric_attr.as_mut(),
         )
@@ -117,7 +112,7 @@ fn fill_endpoint(
     answer: &Answer<'_>,
     tx: &mut ffi::fi_tx_attr,
     rx: &mut ffi::fi_rx_attr,
-    ep: &mut ffi::fi_ep_attr,
+    ep: &mut EpAttr,
 ) -> bool {
     tx.caps = answer.tx_caps;
     tx.op_flags = answer.tx_op_flags;
@@ -132,7 +127,7 @@ fn fill_endpoint(
     rx.msg_order = answer.msg_order;
     // With FI_PEER, the owner is notified of messages at once, so nothing is promised (lnx refuses
     // a provider that does).
-    rx.total_buffered_recv = if answer.caps & flags::PEER == 0 { buffered() } else { 0 };
+    rx.total_buffered_recv = if answer.caps & flags::PEER == 0 { limits::buffered() } else { 0 };
     rx.size = answer.rx_size;
     rx.iov_limit = answer.rx_iov_limit;
     ep.type_ = flags::EP_RDM;

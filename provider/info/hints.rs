@@ -7,7 +7,7 @@ use super::candidate::Candidate;
 use super::names;
 use crate::addr::{self, Name};
 use crate::boundary::text;
-use crate::compat::{DomainAttr, version};
+use crate::compat::{DomainAttr, EpAttr, version};
 use crate::domain::Domain as OpenDomain;
 use crate::errno::{Errno, Result};
 use crate::fabric::Fabric;
@@ -181,7 +181,7 @@ pub(super) unsafe fn read(api: u32, hints: *const ffi::fi_info) -> Result<Hints>
             size: r.size,
             iov_limit: r.iov_limit,
         });
-        let ep = info.ep_attr.as_ref().map_or_else(Ep::default, |e| Ep {
+        let ep = info.ep_attr.cast::<EpAttr>().as_ref().map_or_else(Ep::default, |e| Ep {
             kind: e.type_,
             protocol: e.protocol,
             protocol_version: e.protocol_version,

@@ -254,3 +254,16 @@ impl PairState {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SECURITY.md says how much memory an encrypted peer takes.
+    #[test]
+    fn a_secret_takes_three_and_a_half_kib() {
+        let window = size_of::<[u64; 128]>();
+        let size = size_of::<PairState>() + window;
+        assert!((3 << 10..7 << 9).contains(&size), "{size}");
+    }
+}

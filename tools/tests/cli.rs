@@ -1,7 +1,13 @@
 //! The `squall` command line as a user meets it: a process, its output and its exit status.
 
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 const TOPO: &str = "\
 Nodes 16
@@ -54,6 +60,10 @@ impl Folder {
 
     /// Runs a command that starts a job, with a provider that the dynamic loader accepts and no job uses.
     fn job(&self, words: &str) -> Output {
+        self.job_command(words).output().expect("runs")
+    }
+
+    fn job_command(&self, words: &str) -> Command {
         let provider = self.0.join("provider");
         std::fs::create_dir_all(&provider).expect("room");
         let object = provider.join("libsquall-fi.so");
@@ -66,7 +76,8 @@ impl Folder {
         }
         let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
         command.env("FI_PROVIDER_PATH", provider).env_remove("FI_PROVIDER");
-        command.args(words.split_whitespace()).current_dir(&self.0).output().expect("runs")
+        command.args(words.split_whitespace()).current_dir(&self.0);
+        command
     }
 }
 
@@ -571,7 +582,7 @@ fn a_job_ends_with_its_own_status_or_with_the_reason_why_it_did_not_use_squall()
         ),
         ("-- true".into(), 0, "no process used squall"),
         ("--require -- true".into(), 2, "no process used squall"),
-        ("-- false".into(), 1, "no process used squall"),
+        ("-- false".into(), 1, "the job failed with status 1, and no process reported"),
     ] {
         let run = folder.job(&format!("run {words}"));
         let said = text(&run.stderr);
@@ -645,4 +656,130 @@ fn a_recorded_job_runs_again_over_any_network() {
     );
     let run = folder.squall("plan run job.toml --quiet --out results");
     assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+}
+
+/// A running `squall run` in a process group of its own, so that no terminal sends its job a signal.
+struct RunningJob {
+    squall: Child,
+    folder: PathBuf,
+}
+
+impl RunningJob {
+    /// Starts `squall run` with a job that is a script. The script makes a file `ready` when signals may come.
+    fn start(folder: &Folder, script: &str) -> Self {
+        folder.write("job", &format!("#!/bin/sh\n{script}"));
+        let job = folder.0.join("job");
+        std::fs::set_permissions(&job, std::fs::Permissions::from_mode(0o755)).expect("a file");
+        let mut command = folder.job_command("run --quiet -- ./job");
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
+        let job = Self { squall: command.spawn().expect("runs"), folder: folder.0.clone() };
+        job.await_file("ready", "");
+        job
+    }
+
+    /// Waits until a file of the folder contains this text.
+    fn await_file(&self, name: &str, part: &str) {
+        let read = || std::fs::read_to_string(self.folder.join(name));
+        wait_until(name, || read().is_ok_and(|text| text.contains(part)));
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.squall)
+    }
+
+    fn send(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("squall runs");
+    }
+
+    /// Returns the state of the process, as in proc(5).
+    fn state(&self) -> String {
+        let pid = self.squall.id();
+        let about = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("squall runs");
+        let (_, fields) = about.rsplit_once(") ").expect("a name in parentheses");
+        fields[..1].to_owned()
+    }
+}
+
+/// Waits for a condition, for much longer than a busy machine needs.
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    for _ in 0..6000 {
+        if condition() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("a minute without: {what}");
+}
+
+#[test]
+fn signals_reach_the_job_and_do_not_end_squall() {
+    let folder = Folder::new("signals");
+    let names = ["USR1", "USR2", "QUIT", "ALRM", "VTALRM", "XCPU", "WINCH", "TSTP"];
+    let traps = names.map(|name| format!("trap 'echo {name} >> got' {name}\n")).concat();
+    let mut job = RunningJob::start(
+        &folder,
+        &format!("{traps}touch ready\nwhile [ ! -e end ]; do sleep 0.05; done\nexit 7\n"),
+    );
+    for (signal, name) in [
+        (Signal::USR1, "USR1"),
+        (Signal::USR2, "USR2"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::ALARM, "ALRM"),
+        (Signal::VTALARM, "VTALRM"),
+        (Signal::XCPU, "XCPU"),
+        (Signal::WINCH, "WINCH"),
+    ] {
+        job.send(signal);
+        job.await_file("got", name);
+    }
+    // The job stops as it decides, and squall as every process does.
+    job.send(Signal::TSTP);
+    job.await_file("got", "TSTP");
+    wait_until("squall stops", || job.state() == "T");
+    job.send(Signal::CONT);
+    folder.write("end", "");
+    assert_eq!(job.squall.wait().expect("a child").code(), Some(7));
+}
+
+#[test]
+fn the_job_is_asked_to_end_when_squall_is_killed() {
+    let folder = Folder::new("orphan");
+    let script = "trap 'touch asked; exit' TERM\ntouch ready\nwhile :; do sleep 0.05; done\n";
+    let mut job = RunningJob::start(&folder, script);
+    job.send(Signal::KILL);
+    job.await_file("asked", "");
+    job.squall.wait().expect("a child");
+}
+
+#[test]
+fn the_end_of_standard_error_is_copied_to_a_slow_reader() {
+    let folder = Folder::new("chatty");
+    // More than a pipe holds, and less than the two pipes of the way, so that the job can end.
+    let line = "x".repeat(79);
+    let script = format!(
+        "touch ready\ni=0\nwhile [ $i -lt 1500 ]; do echo {line} >&2; i=$((i+1)); done\ntouch ended\n"
+    );
+    let mut job = RunningJob::start(&folder, &script);
+    job.await_file("ended", "");
+    std::thread::sleep(Duration::from_secs(3));
+    let mut copied = String::new();
+    job.squall.stderr.take().expect("a pipe").read_to_string(&mut copied).expect("text");
+    assert_eq!(copied.lines().filter(|text| *text == line).count(), 1500);
+    assert_eq!(job.squall.wait().expect("a child").code(), Some(0));
+}
+
+#[test]
+fn a_signal_ends_the_copy_to_a_reader_that_reads_nothing() {
+    let folder = Folder::new("unread");
+    let line = "x".repeat(79);
+    let script = format!(
+        "touch ready\ni=0\nwhile [ $i -lt 1500 ]; do echo {line} >&2; i=$((i+1)); done\ntouch ended\n"
+    );
+    let mut job = RunningJob::start(&folder, &script);
+    job.await_file("ended", "");
+    // A signal that squall receives before it knows the end goes to the job.
+    wait_until("squall ends", || {
+        job.send(Signal::TERM);
+        job.squall.try_wait().expect("a child").is_some()
+    });
 }

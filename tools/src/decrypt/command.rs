@@ -1,7 +1,7 @@
 //! The command line of `squall decrypt`.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read as _, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -164,9 +164,9 @@ fn read_job_key(file: &Path) -> Result<JobKey, String> {
     let shown = file.display();
     let mut secret =
         read_secrets(file).map_err(|error| format!("cannot read the job key {shown}: {error}"))?;
-    while secret.last().is_some_and(|last| matches!(last, b'\n' | b'\r')) {
-        secret.pop();
-    }
+    let key = secret.strip_suffix(b"\n").map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let length = key.unwrap_or(&secret).len();
+    secret.truncate(length);
     if !(16..=256).contains(&secret.len()) {
         return Err(format!(
             "cannot use the job key {shown}: it has {} bytes, and a key has 16 to 256; name the \
@@ -226,6 +226,21 @@ fn for_each_record(
     Ok(reader.cut)
 }
 
+/// Opens a file for what the encryption kept from others. A regular file that exists is replaced, and so is a link to one,
+/// because others may have made it, or may be able to read it. A pipe or a device is written to.
+fn create_private(path: &Path) -> io::Result<File> {
+    match path.metadata() {
+        Ok(about) if !about.is_file() => File::options().write(true).open(path),
+        _ => {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            File::options().write(true).create_new(true).mode(0o600).open(path)
+        }
+    }
+}
+
 /// Writes the capture to `out`, with the packets decrypted whose secrets are among `keys`.
 ///
 /// # Errors
@@ -244,9 +259,8 @@ pub(super) fn decrypt(
             out.display()
         ));
     }
-    // The content is what the encryption kept from others.
-    let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(out);
-    let mut to = BufWriter::with_capacity(1 << 18, file.map_err(unwritable)?);
+    let file = create_private(out).map_err(unwritable)?;
+    let mut to = BufWriter::with_capacity(1 << 18, file);
     let mut counts = PacketCounts::default();
     let mut packet = Vec::new();
     let cut = for_each_record(capture, |mut record| {

@@ -244,7 +244,21 @@ fn packets_that_cannot_be_decrypted_are_counted_and_stay() {
     let text = "0 packets decrypted, 3 in the clear, 10 without a secret, 0 with a wrong tag";
     assert_eq!(counts.to_string(), text);
     use std::os::unix::fs::PermissionsExt as _;
-    assert_eq!(fs::metadata(&out).unwrap().permissions().mode() & 0o777, 0o600);
+    let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&out), 0o600);
+    // Neither a file that others may read nor one that a link names gets the content.
+    let (open, linked) = (recording.folder.join("open"), recording.folder.join("linked"));
+    fs::write(&open, "old").unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o666)).unwrap();
+    fs::write(&linked, "kept").unwrap();
+    let link = recording.folder.join("link");
+    std::os::unix::fs::symlink(&linked, &link).unwrap();
+    for out in [&open, &link] {
+        decrypt(capture, out, &mut none).unwrap();
+        assert_eq!(mode(out), 0o600, "{out:?}");
+        assert_eq!(fs::read(out).unwrap(), fs::read(capture).unwrap());
+    }
+    assert_eq!(fs::read(&linked).unwrap(), b"kept");
     // The last byte of the file belongs to the tag of the last packet.
     let mut bytes = fs::read(capture).unwrap();
     *bytes.last_mut().unwrap() ^= 1;

@@ -1,5 +1,6 @@
 //! Checks the kernel features and socket buffers that an endpoint of this host gets.
 
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
 
@@ -7,6 +8,12 @@ use squall_net::iface::Iface;
 use squall_net::{Feature, OpenReport, PortConfig, UdpPort};
 
 use super::finding::Finding;
+
+/// Where Linux shows how many connections it tracks, and how many it can.
+const TRACKED: [&str; 2] =
+    ["/proc/sys/net/netfilter/nf_conntrack_count", "/proc/sys/net/netfilter/nf_conntrack_max"];
+/// Share of the table of connections from which it counts as nearly full, percent.
+const NEARLY_FULL: u64 = 80;
 
 /// Socket buffer sizes that the provider requests by default, bytes.
 const RECEIVE_BUFFER: usize = 8 << 20;
@@ -79,5 +86,37 @@ pub(super) fn judge(report: &OpenReport) -> Vec<Finding> {
             Finding::well(buffer)
         });
     }
+    let number = |path: &str| -> Option<u64> { fs::read_to_string(path).ok()?.trim().parse().ok() };
+    if let [Some(count), Some(most)] = TRACKED.map(number) {
+        findings.extend(judge_tracking(count, most));
+    }
     findings
+}
+
+/// Returns a finding if a firewall that tracks `count` of at most `most` connections has little room. Each path of a pair
+/// of endpoints is a connection to it.
+fn judge_tracking(count: u64, most: u64) -> Option<Finding> {
+    let is_nearly_full = count.saturating_mul(100) >= most.saturating_mul(NEARLY_FULL);
+    is_nearly_full.then(|| {
+        Finding::note(
+            format!(
+                "the firewall tracks {count} connections, and {most} at most (nf_conntrack): when the table is full, the \
+                 kernel drops packets of new ones"
+            ),
+            "sysctl -w net.netfilter.nf_conntrack_max with a larger number, or lower FI_SQUALL_PATHS: each pair of endpoints \
+             takes up to two entries a path",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_of_connections_that_is_nearly_full_is_noted() {
+        assert!(judge_tracking(79, 100).is_none());
+        assert!(judge_tracking(80, 100).is_some());
+        assert!(judge_tracking(u64::MAX, 262_144).is_some());
+    }
 }

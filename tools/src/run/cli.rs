@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 
 use super::REFUSED;
-use super::emulated::{self, EmulatedArgs};
+use super::emulated::{self, EmulatedArgs, EmulatedEnd};
 use super::job::Job;
 use super::launchers::{Launcher, MPI_IMPLEMENTATIONS, MpiImplementation};
 use super::preparation::{self, PreparedJob, Variables, prepare};
@@ -22,18 +22,18 @@ use squall_netsim::output::Origin;
 ///
 /// Launchers: mpiexec and mpirun of MPICH, Intel MPI, Open MPI 4 and 5, srun, prun; or a program that uses libfabric itself.
 ///
-/// The exit status is the launcher's, or 2 if the request is refused, with --require a rank did not use squall, or with --on
-/// no message crossed the emulated network.
+/// The exit status is the launcher's, or 2 if the request is refused, with --require a rank did not use squall or the emulator
+/// fell behind real time, or with --on no message crossed the emulated network.
 #[derive(Args, Debug)]
 #[command(allow_negative_numbers = true)]
 pub(crate) struct RunArgs {
-    /// Fail, with status 2, if a rank did not use squall.
+    /// Fail, with status 2, if a rank did not use squall, or if an emulator in real time fell behind.
     #[arg(long)]
     require: bool,
     /// Send messages between ranks of one host through squall, too, and not through the shared memory of their MPI.
     #[arg(long)]
     all: bool,
-    /// Print errors only, not the summary.
+    /// Print errors only, not the summary. That results are not valid is an error.
     #[arg(long, short)]
     quiet: bool,
     #[command(flatten)]
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &RunArgs, origin: &Origin) -> ExitCode {
 
 /// Runs the job and returns the exit status.
 fn run_job(args: &RunArgs, origin: &Origin) -> Result<u8, String> {
-    let (ended, nothing) = match &args.emulated.on {
+    let end = match &args.emulated.on {
         Some(on) => {
             emulated::run(on, &args.emulated, &args.command, &args.switches, args.quiet, origin)?
         }
@@ -108,9 +108,14 @@ fn run_job(args: &RunArgs, origin: &Origin) -> Result<u8, String> {
                 prepare(&args.command, args.all, &args.switches, Variables::new())?;
             // There is no emulator to stop: only the end of the job counts.
             let (_end, end_notice) = UnixStream::pair().map_err(|error| error.to_string())?;
-            (Job::start(&command, &variables, end_notice)?.wait()?, None)
+            let job = Job::start(&command, &variables, end_notice)?.wait()?;
+            EmulatedEnd { job, nothing: None, invalid: None }
         }
     };
+    let EmulatedEnd { job: ended, nothing, invalid } = end;
+    if let Some(why) = &invalid {
+        print_line(format_args!("{why}"));
+    }
     let summary = JobSummary::new(&ended.reports);
     if let Some(why) = &nothing {
         print_line(format_args!("{why}"));
@@ -124,9 +129,10 @@ fn run_job(args: &RunArgs, origin: &Origin) -> Result<u8, String> {
             ));
         }
     } else if !args.quiet || args.require && !summary.is_complete() {
-        summary.lines().iter().for_each(|line| print_line(format_args!("{line}")));
+        summary.lines(ended.status).iter().for_each(|line| print_line(format_args!("{line}")));
     }
-    let shows_nothing = nothing.is_some() || args.require && !summary.is_complete();
+    let is_incomplete = !summary.is_complete() || invalid.is_some();
+    let shows_nothing = nothing.is_some() || args.require && is_incomplete;
     let refused = shows_nothing && !ended.interrupted && ended.status == 0;
     Ok(if refused { REFUSED } else { ended.status })
 }

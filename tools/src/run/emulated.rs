@@ -51,8 +51,16 @@ pub(crate) struct EmulatedArgs {
     pub socket: Option<PathBuf>,
 }
 
-/// Runs the emulator with the topology `on`, and the job on it. Returns the end of the job, and the
-/// reason why it shows nothing about the network, if it does not.
+/// The end of a job on an emulator.
+pub(super) struct EmulatedEnd {
+    pub(super) job: JobEnd,
+    /// Reason why the job shows nothing about the network; `None` if it does.
+    pub(super) nothing: Option<String>,
+    /// Reason why its times are not those of the network; `None` if they are.
+    pub(super) invalid: Option<String>,
+}
+
+/// Runs the emulator with the topology `on`, and the job on it.
 ///
 /// # Errors
 /// The emulator cannot be opened or fails, or the job cannot be started.
@@ -63,7 +71,7 @@ pub(super) fn run(
     switches: &Switches,
     quiet: bool,
     origin: &Origin,
-) -> Result<(JobEnd, Option<String>), String> {
+) -> Result<EmulatedEnd, String> {
     let emulator = &args.emulator;
     let timeline = match &args.timeline {
         Some(file) => Timeline::read(file, &emulator.topology(on)?).map_err(|e| e.to_string())?,
@@ -129,7 +137,8 @@ pub(super) fn run(
     } else {
         why_nothing(relay.attendance(), &relay.status().totals, &variables)
     };
-    Ok((ended, nothing))
+    let invalid = why_invalid(relay.status().late_seconds);
+    Ok(EmulatedEnd { job: ended, nothing, invalid })
 }
 
 /// Returns the variables that attach the endpoints of a job to an emulator. `place` is the value of
@@ -185,18 +194,24 @@ fn crossed(relay: &Relay) -> String {
     let (status, (ranks, _)) = (relay.status(), relay.attendance().ranks());
     let t = &status.totals;
     let lost = t.queue_full + t.down + t.black_hole + t.corrupt + t.no_route;
-    let mut text = format!(
+    format!(
         "{} packets of {} endpoints ({ranks} ranks) entered, {} arrived; {} marked, {} trimmed, {lost} lost",
         t.entered,
         relay.attendance().endpoints(),
         t.delivered,
         t.marked,
         t.trimmed,
-    );
-    if relay.virtual_time_report().is_none() {
-        text += &format!("; the emulator was behind real time in {} s", status.late_seconds);
-    }
-    text
+    )
+}
+
+/// Returns the reason why the times of a job are not valid, whose emulator was behind real time in so many seconds.
+fn why_invalid(late_seconds: u64) -> Option<String> {
+    (late_seconds > 0).then(|| {
+        format!(
+            "results are not valid: the emulator was behind real time in {late_seconds} s; use a smaller --rate-scale, \
+             or --virtual"
+        )
+    })
 }
 
 /// Returns the reason why a finished job did not use the emulator, or not with all ranks; `None` if
@@ -277,6 +292,13 @@ impl Drop for Folder {
 mod tests {
     use super::*;
     use squall_net::emulator::frame::{Hello, JobRank};
+
+    #[test]
+    fn times_of_an_emulator_that_fell_behind_are_not_valid() {
+        assert_eq!(why_invalid(0), None);
+        let why = why_invalid(3).unwrap_or_default();
+        assert!(why.starts_with("results are not valid: the emulator was behind real time in 3 s"));
+    }
 
     #[test]
     fn a_job_that_did_not_use_the_emulator_is_recognised() {

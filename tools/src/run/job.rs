@@ -13,8 +13,12 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getpgrp, kill_process};
 use rustix::termios::tcgetpgrp;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{
+    SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGTSTP, SIGURG, SIGUSR1,
+    SIGUSR2, SIGVTALRM, SIGWINCH, SIGXCPU,
+};
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
 use squall_monitor::ProcessReport;
 
@@ -47,6 +51,8 @@ struct State {
     pid: Pid,
     ended: AtomicBool,
     interrupted: AtomicBool,
+    /// A signal asked for the end of this process after the job's.
+    hurried: AtomicBool,
 }
 
 impl State {
@@ -80,19 +86,42 @@ impl State {
     }
 }
 
-/// Starts a thread that passes SIGINT, SIGTERM and SIGHUP on to the job, unless they are ignored, as
-/// under nohup(1). MPICH's launcher asks for a second Ctrl-C, which SIGTERM replaces after a while.
-/// Otherwise the job decides how long it takes to end: the second signal becomes SIGTERM, and the
-/// third one SIGKILL.
-fn forward_signals(state: Arc<State>) -> io::Result<()> {
+/// Signals that ask a job to end.
+const ENDS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+/// Further signals that go to the job, which may have a use for them, such as a checkpoint before a batch
+/// system ends it. All others are those of faults and of a process's own descriptors and children.
+const NOTICES: [i32; 12] = [
+    SIGUSR1, SIGUSR2, SIGQUIT, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU, SIGIO, SIGURG, SIGWINCH,
+    SIGCONT, SIGTSTP,
+];
+/// Of these, the signals that a terminal sends to all processes in its foreground, the job among them.
+const FROM_TERMINAL: [i32; 4] = [SIGQUIT, SIGWINCH, SIGCONT, SIGTSTP];
+
+/// Installs handlers of the signals that go to the job, except of those that are ignored, as under
+/// nohup(1).
+fn take_signals() -> io::Result<Signals> {
     let ignored = ignored_signals();
     let is_heeded = |signal: &i32| ignored >> (signal - 1) & 1 == 0;
-    let heeded: Vec<i32> = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(is_heeded).collect();
-    let mut signals = Signals::new(heeded)?;
+    Signals::new(ENDS.into_iter().chain(NOTICES).filter(is_heeded).collect::<Vec<_>>())
+}
+
+/// Starts a thread that passes signals on to the job. MPICH's launcher asks for a second Ctrl-C, which
+/// SIGTERM replaces after a while. Otherwise the job decides how long it takes to end: the second signal
+/// that asks for an end becomes SIGTERM, and the third one SIGKILL.
+fn forward_signals(mut signals: Signals, state: Arc<State>) {
     thread::spawn(move || {
-        for (count, signal) in (1..).zip(signals.forever()) {
+        let mut requests = 0;
+        for signal in signals.forever() {
+            if !ENDS.contains(&signal) {
+                forward_notice(&state, signal);
+                continue;
+            }
+            requests += 1;
+            if state.ended.load(Ordering::SeqCst) {
+                state.hurried.store(true, Ordering::SeqCst);
+            }
             state.interrupted.store(true, Ordering::SeqCst);
-            match (count, signal) {
+            match (requests, signal) {
                 (1, SIGINT) => {
                     // A terminal has sent it to the job, too. A second one would make the job end at once.
                     if !is_in_foreground() {
@@ -111,7 +140,18 @@ fn forward_signals(state: Arc<State>) -> io::Result<()> {
             }
         }
     });
-    Ok(())
+}
+
+/// Passes a signal on that does not ask for an end.
+fn forward_notice(state: &State, signal: i32) {
+    let sent_by_terminal = FROM_TERMINAL.contains(&signal) && is_in_foreground();
+    if let Some(signal) = Signal::from_named_raw(signal).filter(|_| !sent_by_terminal) {
+        state.send(signal);
+    }
+    if signal == SIGTSTP {
+        // The user's shell waits for this process to stop. It goes on at SIGCONT if this fails.
+        let _ = emulate_default_handler(SIGTSTP);
+    }
 }
 
 /// Returns the mask of the signals that this process ignores, which it inherited; 0 if unknown.
@@ -130,7 +170,7 @@ fn is_in_foreground() -> bool {
 impl Job {
     /// Starts a job with `variables` added to its environment. The job's standard error is copied to
     /// ours, without the reports of its processes. When the job ends, a byte is written to `end_notice`.
-    /// Signals that ask for an end go to the job.
+    /// Signals go to the job. The job gets SIGTERM if this process ends first, or the calling thread.
     ///
     /// # Errors
     /// The command cannot be run, or no signal handler can be installed.
@@ -143,27 +183,28 @@ impl Job {
         let program = words.next().ok_or_else(|| "a command is expected".to_owned())?;
         let mut job = Command::new(program);
         job.args(words).envs(variables).stderr(Stdio::piped());
+        squall_net::child::end_with_parent(&mut job);
+        // The job may ask for a signal as soon as it runs.
+        let signals = take_signals().map_err(|error| error.to_string())?;
+        let (running, launcher) = UnixStream::pair().map_err(|error| error.to_string())?;
         let mut child = job.spawn().map_err(|error| format!("{}: {error}", program.display()))?;
         let standard_error = child.stderr.take().ok_or("the job has no standard error")?;
-        let collector = ReportCollector::start(standard_error, io::stderr());
+        let collector = ReportCollector::start(standard_error, io::stderr(), launcher);
         let pid = Pid::from_child(&child);
         let (ended_flag, interrupted) = (AtomicBool::new(false), AtomicBool::new(false));
-        let state = Arc::new(State { pid, ended: ended_flag, interrupted });
+        let hurried = AtomicBool::new(false);
+        let state = Arc::new(State { pid, ended: ended_flag, interrupted, hurried });
         let shared = Arc::clone(&state);
         let waiter = thread::spawn(move || {
             let ended = child.wait();
+            drop(running);
             shared.ended.store(true, Ordering::SeqCst);
             // The reader of `end_notice` may be gone, which is no error.
             let _ = (&end_notice).write(b".");
             ended
         });
-        let handled = forward_signals(Arc::clone(&state));
-        let job = Self { state, waiter, collector };
-        handled.map_err(|error| {
-            job.end();
-            error.to_string()
-        })?;
-        Ok(job)
+        forward_signals(signals, Arc::clone(&state));
+        Ok(Self { state, waiter, collector })
     }
 
     /// Ends the job, unless it has ended.
@@ -179,7 +220,7 @@ impl Job {
         let ended = self.waiter.join().map_err(|_| {
             "the end of the job could not be observed: its thread panicked".to_owned()
         })?;
-        let reports = self.collector.finish();
+        let reports = self.collector.finish(|| self.state.hurried.load(Ordering::SeqCst));
         let interrupted = self.state.interrupted.load(Ordering::SeqCst);
         let status =
             ended.map_err(|error| format!("the end of the job could not be observed: {error}"))?;

@@ -159,7 +159,7 @@ fn command(
         return Err("no command: squall run -- mpiexec -n 4 ./app".to_owned());
     };
     if !matches!(launcher, Launcher::Program) {
-        check_words(words, variables)?;
+        check_words(launcher, words, variables)?;
     }
     let mut prepared = vec![program.clone()];
     if let Launcher::Mpi(MpiImplementation { exports_by_option: true, .. }) = launcher {
@@ -176,34 +176,44 @@ fn command(
     Ok(prepared)
 }
 
-/// Refuses options of the launcher that contradict a variable, in the forms `-x NAME=VALUE`,
-/// `-genv NAME VALUE` and `--mca NAME VALUE`.
-fn check_words(words: &[OsString], variables: &Variables) -> Result<(), String> {
+/// Refuses words that contradict a variable: options of the launcher in the forms `-genv NAME VALUE` and `--mca NAME VALUE`,
+/// and anywhere `NAME=VALUE`, which env(1) sets, too.
+fn check_words(
+    launcher: Launcher,
+    words: &[OsString],
+    variables: &Variables,
+) -> Result<(), String> {
     let text = |word: &OsString| word.to_string_lossy().into_owned();
     let words: Vec<String> = words.iter().map(text).collect();
+    let own = are_launchers(&words);
     for (i, word) in words.iter().enumerate() {
+        let before = if i > 0 && own[i] { words[i - 1].as_str() } else { "" };
         let exported = match word.split_once('=') {
             Some((EXPORT, list)) => Some(list),
             None if word == EXPORT => words.get(i + 1).map(String::as_str),
             _ => None,
         };
-        if PASSES_FEW.contains(&word.as_str()) || exported.is_some_and(|list| !exports_all(list)) {
+        let exported = exported.filter(|_| matches!(launcher, Launcher::Slurm));
+        let passes_few =
+            PASSES_FEW.contains(&word.as_str()) || exported.is_some_and(|list| !exports_all(list));
+        if own[i] && passes_few {
             return Err(format!(
                 "{word} keeps variables from the ranks that squall needs: leave it out"
             ));
         }
-        let mca = i > 0 && ["--mca", "-mca", "--gmca", "-gmca"].contains(&words[i - 1].as_str());
+        let mca = ["--mca", "-mca", "--gmca", "-gmca"].contains(&before);
         let name = if mca { format!("OMPI_MCA_{word}") } else { word.clone() };
         let (name, value) = match name.split_once('=') {
             Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
             None => (name, words.get(i + 1).cloned()),
         };
+        let is_setting = ["-genv", "-env", "--genv", "--env"].contains(&before);
         if let (Some(value), Some(wanted)) = (value, variables.get(&name))
             && value != *wanted
             && !is_preferred(&name)
             // A script is a word, too.
             && !value.contains(char::is_whitespace)
-            && (mca || word.contains('=') || is_setting(&words, i))
+            && (mca || word.contains('=') || is_setting)
         {
             return Err(format!(
                 "{name}={value} on the command line contradicts {name}={wanted}, with which ranks use squall: leave it out"
@@ -211,6 +221,24 @@ fn check_words(words: &[OsString], variables: &Variables) -> Result<(), String> 
         }
     }
     Ok(())
+}
+
+/// Returns for each word whether it is the launcher's own: an option, or the value of one. A program and its arguments
+/// follow, up to a colon. Which options have values is not known for all launchers, so the word behind an option is
+/// its value unless it can be run.
+fn are_launchers(words: &[String]) -> Vec<bool> {
+    let (mut own, mut after_option) = (true, false);
+    let classify = |word: &String| {
+        if word == ":" {
+            (own, after_option) = (true, false);
+            return true;
+        }
+        let is_option = word.starts_with('-');
+        own = own && (is_option || after_option && find(word.as_ref()).is_err());
+        after_option = is_option && !word.contains('=');
+        own
+    };
+    words.iter().map(classify).collect()
 }
 
 /// Returns whether a variable only makes an MPI faster, so that the user may choose another value.
@@ -224,11 +252,6 @@ fn is_preferred(name: &str) -> bool {
 /// Returns whether `srun` passes all variables on with this list.
 fn exports_all(list: &str) -> bool {
     list.split(',').any(|name| name == "ALL")
-}
-
-/// Returns whether the word before this one makes it a variable's name.
-fn is_setting(words: &[String], i: usize) -> bool {
-    i > 0 && ["-genv", "-env", "--genv", "--env"].contains(&words[i - 1].as_str())
 }
 
 /// Checks that a program can be found as execvp(3) does.
@@ -295,28 +318,39 @@ mod tests {
             ("I_MPI_FABRICS", "ofi"),
         ]);
         let mpi = Launcher::Mpi(&MPI_IMPLEMENTATIONS[0]);
-        for (job, says) in [
+        for (launcher, job, says) in [
             (
+                mpi,
                 "sh --mca pml ob1 ./app",
                 "OMPI_MCA_pml=ob1 on the command line contradicts OMPI_MCA_pml=cm",
             ),
-            ("sh -x FI_PROVIDER=tcp ./app", "contradicts FI_PROVIDER=squall"),
-            ("sh -genv I_MPI_FABRICS shm ./app", "contradicts I_MPI_FABRICS=ofi"),
-            ("sh -genvnone -n 2 ./app", "keeps variables from the ranks"),
-            ("sh --export NONE ./app", "keeps variables from the ranks"),
-            ("sh --export=PATH,HOME ./app", "keeps variables from the ranks"),
+            (mpi, "sh -x FI_PROVIDER=tcp ./app", "contradicts FI_PROVIDER=squall"),
+            (mpi, "sh -n 2 env FI_PROVIDER=tcp ./app", "contradicts FI_PROVIDER=squall"),
+            (mpi, "sh -genv I_MPI_FABRICS shm ./app", "contradicts I_MPI_FABRICS=ofi"),
+            (mpi, "sh -genvnone -n 2 ./app", "keeps variables from the ranks"),
+            (mpi, "sh -n 2 ./app : -envnone -n 2 ./app", "keeps variables from the ranks"),
+            (Launcher::Slurm, "sh -n 2 --export NONE ./app", "keeps variables from the ranks"),
+            (Launcher::Slurm, "sh -v --export=PATH,HOME ./app", "keeps variables from the ranks"),
         ] {
-            let refused = command(mpi, &words(job), &variables).expect_err(job);
+            let refused = command(launcher, &words(job), &variables).expect_err(job);
             assert!(refused.contains(says), "{job}: {refused}");
         }
-        for fine in [
-            "sh --export=ALL,A=1 ./app",
-            "sh --mca pml cm ./app",
+        for (launcher, fine) in [
+            (Launcher::Slurm, "sh --export=ALL,A=1 ./app"),
+            (mpi, "sh --mca pml cm ./app"),
             // Only a matter of speed.
-            "sh --mca mpi_yield_when_idle 1 ./app",
-            "sh -x FI_PROVIDER ./app I_MPI_FABRICS shm",
+            (mpi, "sh --mca mpi_yield_when_idle 1 ./app"),
+            (mpi, "sh -x FI_PROVIDER ./app I_MPI_FABRICS shm"),
+            // The options are the application's.
+            (mpi, "sh -n 1 ./app --export vtk"),
+            (mpi, "sh --export vtk ./app"),
+            (mpi, "sh -n 1 -l sh -genvnone"),
+            (mpi, "sh -n 1 ./app --mca pml ob1 -env I_MPI_FABRICS shm"),
+            (Launcher::Slurm, "sh --mpi=pmix ./app --export vtk"),
+            (Launcher::Slurm, "sh -n 4 ./app --export=vtk"),
+            (Launcher::Slurm, "sh --ntasks 4 --unbuffered sh --export=vtk"),
         ] {
-            assert!(command(mpi, &words(fine), &variables).is_ok(), "{fine}");
+            assert!(command(launcher, &words(fine), &variables).is_ok(), "{fine}");
         }
     }
 

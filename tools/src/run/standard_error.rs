@@ -2,15 +2,23 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::mem;
-use std::sync::mpsc::{self, Receiver};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use squall_monitor::{ProcessReport, REPORT_MARK};
 
-/// Time after the launcher's end for which the rest of its standard error is awaited. A daemon that
-/// the job leaves behind may keep it open for good.
+/// Time after the launcher's end for which an empty pipe of its standard error is awaited, in total. A
+/// daemon that the job leaves behind may keep the pipe open for good, and write to it now and then. The time
+/// that a slow reader of our own standard error takes does not count.
 const DRAIN: Duration = Duration::from_secs(2);
+/// Interval at which waits after the launcher's end look for the user's impatience, or count what is left of
+/// [`DRAIN`].
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Longest line that is searched for a report; more is copied as it comes.
 const LONGEST_LINE: usize = 64 << 10;
 /// Longest label that a launcher writes before a line of a rank, such as `[1,3]<stderr>: `.
@@ -22,16 +30,19 @@ pub(super) struct ReportCollector {
 }
 
 impl ReportCollector {
-    /// Starts the thread, which copies `from` to `to` until its end.
+    /// Starts the thread, which copies `from` to `to` until its end. The other end of `launcher` is closed
+    /// when the launcher has ended.
     pub(super) fn start(
-        mut from: impl Read + Send + 'static,
+        mut from: impl Read + AsFd + Send + 'static,
         mut to: impl Write + Send + 'static,
+        launcher: UnixStream,
     ) -> Self {
         let (sender, reports) = mpsc::channel();
         thread::spawn(move || {
             let mut filter = LineFilter::default();
             let mut buffer = vec![0; 16 << 10];
-            loop {
+            let mut patience = Patience { launcher, left: None };
+            while patience.await_input(&from) {
                 let length = match from.read(&mut buffer) {
                     Ok(length @ 1..) => length,
                     Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -50,13 +61,53 @@ impl ReportCollector {
         Self { reports }
     }
 
-    /// Returns the reports. Call it when the launcher has ended.
-    pub(super) fn finish(self) -> Vec<ProcessReport> {
+    /// Returns the reports when the rest is copied, or when the user `gives_up`. Call it when the launcher
+    /// has ended.
+    pub(super) fn finish(self, gives_up: impl Fn() -> bool) -> Vec<ProcessReport> {
         let mut reports = Vec::new();
-        while let Ok(report) = self.reports.recv_timeout(DRAIN) {
-            reports.push(report);
+        loop {
+            match self.reports.recv_timeout(POLL_INTERVAL) {
+                Ok(report) => reports.push(report),
+                Err(RecvTimeoutError::Timeout) if !gives_up() => {}
+                Err(_) => return reports,
+            }
         }
-        reports
+    }
+}
+
+/// The wait for input: without limit while the launcher runs, and for [`DRAIN`] in total after its end.
+struct Patience {
+    /// Is readable from the launcher's end on.
+    launcher: UnixStream,
+    /// What is left of the time, from the launcher's end on.
+    left: Option<Duration>,
+}
+
+impl Patience {
+    /// Waits until there is input, or the end of it. Returns false if the time is over.
+    fn await_input(&mut self, from: &impl AsFd) -> bool {
+        loop {
+            let limit = self
+                .left
+                .map(|_| Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.subsec_nanos().into() });
+            let launcher = PollFd::new(&self.launcher, PollFlags::IN);
+            let mut descriptors = [PollFd::new(from, PollFlags::IN), launcher];
+            // Its end is known, and would be reported again and again.
+            let watched = if self.left.is_some() { 1 } else { 2 };
+            let polled = poll(&mut descriptors[..watched], limit.as_ref());
+            let [input, launcher] = descriptors.map(|fd| !fd.revents().is_empty());
+            match polled {
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return true, // The read that follows reports the error.
+                Ok(_) if input => return true,
+                Ok(_) if launcher => self.left = Some(DRAIN),
+                Ok(_) => match &mut self.left {
+                    Some(left) if left.is_zero() => return false,
+                    Some(left) => *left = left.saturating_sub(POLL_INTERVAL),
+                    None => {}
+                },
+            }
+        }
     }
 }
 
@@ -200,9 +251,12 @@ mod tests {
 
     #[test]
     fn the_collector_ends_while_another_process_holds_the_pipe() {
-        let (near, far) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        let (near, far) = UnixStream::pair().expect("sockets");
         (&far).write_all(report(9).as_bytes()).expect("room");
-        let reports = ReportCollector::start(near, std::io::sink()).finish();
+        let (running, launcher) = UnixStream::pair().expect("sockets");
+        let collector = ReportCollector::start(near, std::io::sink(), launcher);
+        drop(running);
+        let reports = collector.finish(|| false);
         assert_eq!(reports.iter().map(|report| report.pid).collect::<Vec<_>>(), [9]);
         drop(far);
     }

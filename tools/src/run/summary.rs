@@ -97,8 +97,8 @@ impl JobSummary {
     }
 
     /// Returns the sentences for users: one for the job, one for each group of ranks that did not use
-    /// squall.
-    pub(super) fn lines(&self) -> Vec<String> {
+    /// squall. `status` is the exit status of the job.
+    pub(super) fn lines(&self, status: u8) -> Vec<String> {
         let mut lines = Vec::new();
         if self.used.len() + self.unnumbered > 0 {
             lines.push(self.to_string());
@@ -109,16 +109,23 @@ impl JobSummary {
         if !self.missing.is_empty() {
             let ranks = self.missing.iter().map(|rank| format!("rank {rank}"));
             lines.push(format!(
-                "{} wrote no report: killed, or its libfabric did not load squall; `squall doctor` on its host checks that",
+                "{} wrote no report: crashed or killed, or its libfabric did not load squall; `squall doctor` on its host checks that",
                 list(ranks)
             ));
         }
         if lines.is_empty() {
-            lines.push(
+            lines.push(if status == 0 {
                 "no process used squall: none of them loaded it, or their standard error went elsewhere; \
                  `squall doctor` checks the installation, FI_LOG_LEVEL=warn shows what libfabric loads"
-                    .to_owned(),
-            );
+                    .to_owned()
+            } else {
+                // Launchers kill all ranks when one fails.
+                format!(
+                    "the job failed with status {status}, and no process reported whether it used squall: a process \
+                     that crashes or is killed reports nothing; if the job fails before it communicates, \
+                     `squall doctor` checks the installation"
+                )
+            });
         }
         if self.versions.len() > 1 {
             let each = self
@@ -203,7 +210,7 @@ mod tests {
         let summary = JobSummary::new(&reports);
         assert!(summary.is_complete());
         assert_eq!(
-            summary.lines(),
+            summary.lines(0),
             [
                 "4 of 4 ranks; eth0 (MTU 9000), 4 pairs by packets, 2 by shared memory; 6 packets retransmitted; nothing lost"
             ]
@@ -238,10 +245,13 @@ mod tests {
             |i| ProcessReport { endpoints: 0, reason: "it was not asked".into(), ..rank(i, 6) };
         let summary = JobSummary::new(&[rank(0, 6), unused(1), rank(2, 6), unused(3)]);
         assert!(!summary.is_complete());
-        let lines = summary.lines();
+        let lines = summary.lines(0);
         assert!(lines[0].starts_with("2 of 6 ranks;"), "{lines:?}");
         assert_eq!(lines[1], "rank 1 (n1), rank 3 (n1) did not use squall: it was not asked");
-        assert!(lines[2].starts_with("rank 4, rank 5 wrote no report: killed"), "{lines:?}");
+        assert!(
+            lines[2].starts_with("rank 4, rank 5 wrote no report: crashed or killed"),
+            "{lines:?}"
+        );
     }
 
     #[test]
@@ -264,10 +274,16 @@ mod tests {
 
     #[test]
     fn silence_and_different_versions_are_reported() {
-        let lines = JobSummary::new(&[]).lines();
+        let lines = JobSummary::new(&[]).lines(0);
         assert!(lines.len() == 1 && lines[0].starts_with("no process used squall"), "{lines:?}");
+        // All ranks of a job are killed when one crashes. Their installation is not to blame.
+        let lines = JobSummary::new(&[]).lines(11);
+        assert!(
+            lines.len() == 1 && lines[0].starts_with("the job failed with status 11,"),
+            "{lines:?}"
+        );
         let old = ProcessReport { version: "0.1.0".into(), ..rank(1, 2) };
-        let lines = JobSummary::new(&[rank(0, 2), old]).lines();
+        let lines = JobSummary::new(&[rank(0, 2), old]).lines(0);
         assert_eq!(
             lines[1],
             "hosts have different versions of squall: 0.1.0 on n1, 0.2.0 on n0; install the same everywhere"

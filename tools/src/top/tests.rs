@@ -22,7 +22,7 @@ use super::pages::PageDirectory;
 use super::rates::{History, Row, jobs};
 use super::screen::View;
 use super::serve::{Listen, serve};
-use super::text::{page, scaled};
+use super::text::{cells, page, scaled};
 use super::why::why;
 
 const SECOND: u64 = 1_000_000_000;
@@ -209,6 +209,7 @@ fn the_dead_are_shown_and_strangers_are_not() {
     assert!(refused.iter().any(|text| text.contains("another user, or others may write it")));
     let rows = History::default().advance(look.seen);
     assert!(why(&rows[0]).contains("its process is gone"));
+    assert_eq!(cells(&rows[0])[1], format!("{} gone", 1 << 30));
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).expect("ours");
     let refused = pages(&directory).look(0).expect_err("others may write there");
     assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);

@@ -54,7 +54,7 @@ pub(super) fn cells(row: &Row) -> [String; 12] {
     let rate = |name: &str| scaled(counts.per_second(counts.of(name)));
     [
         of.place.rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string()),
-        of.pid.to_string(),
+        if row.seen.alive { of.pid.to_string() } else { format!("{} gone", of.pid) },
         of.endpoint.to_string(),
         of.program.clone(),
         rate("tx_payload_bytes"),

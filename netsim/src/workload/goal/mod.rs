@@ -30,6 +30,7 @@ mod matching;
 mod text;
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use super::{Flow, Start, Trigger, TriggerDependency, TriggerKind, Workload};
@@ -91,7 +92,13 @@ pub fn read(path: &Path) -> Result<GoalSchedule, FormatError> {
     let text = read_text(path).map_err(|error| FormatError {
         file: file.clone(),
         line: 0,
-        what: error.to_string(),
+        what: match error.kind() {
+            // LogGOPSim itself reads a binary form.
+            ErrorKind::InvalidData => format!(
+                "{error}; the binary form of GOAL is not read, so give the text from which txt2bin made it"
+            ),
+            _ => error.to_string(),
+        },
     })?;
     parse(&file, &text)
 }
