@@ -154,6 +154,12 @@ impl PeerState {
         self.refused > self.last_rx
     }
 
+    /// Returns whether the peer's host reported at `since` or later that no socket is bound to the
+    /// port.
+    pub(crate) fn was_refused_since(&self, since: Time) -> bool {
+        self.refused >= since && self.refused > Time::ZERO
+    }
+
     /// Returns whether the peer's silence is to be reported now: when it begins, and then once a minute.
     pub(crate) fn should_report_silence(&mut self, now: Time) -> bool {
         let due = self.next_silence_report <= now;
