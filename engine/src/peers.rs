@@ -565,12 +565,14 @@ impl Peers {
         due
     }
 
-    /// Forgets unnamed peers that were silent for long and that are not marked in `used`. Returns
-    /// them, and the hosts without any peer left.
+    /// Forgets unnamed peers that were silent for long, or of which no packet was ever accepted, and
+    /// that are not marked in `used`. Returns them, and the hosts without any peer left.
     pub(crate) fn forget(&mut self, now: Time, used: &[bool]) -> (Vec<PeerId>, Vec<IpAddr>) {
         let is_used = |peer: &PeerId| used.get(peer.0 as usize).copied().unwrap_or(false);
-        let idle =
-            |state: &PeerState| now.since(state.last_rx.max(state.last_handshake)) >= FORGET_AFTER;
+        let idle = |state: &PeerState| {
+            let heard = state.last_rx.max(state.last_handshake);
+            heard == Time::ZERO || now.since(heard) >= FORGET_AFTER
+        };
         let mut gone = self.select(|state| {
             matches!(state.origin, PeerOrigin::Unnamed | PeerOrigin::Unsolicited) && idle(state)
         });
