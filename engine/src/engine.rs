@@ -136,7 +136,12 @@ impl Engine {
     pub fn peer_at(&mut self, addr: SocketAddr, instance: Option<Instance>) -> PeerId {
         let (peer, fresh) = self.peers.resolve(addr, instance);
         match fresh {
-            Some(host) => self.pdcs.set_host(PeerKey(peer.0), host),
+            Some(host) => {
+                self.pdcs.set_host(PeerKey(peer.0), host);
+                if self.config.wire.is_some() {
+                    self.pdcs.admissions().add_unverified(PeerKey(peer.0), false);
+                }
+            }
             None => self.pdcs.admissions().set_outside(PeerKey(peer.0), false),
         }
         peer

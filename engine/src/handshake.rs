@@ -38,9 +38,18 @@ pub use secrets::{SecretEvent, SharedSecret};
 
 /// Wait for the answer to the first question. It doubles with each repetition.
 const FIRST_WAIT: Span = Span::millis(5);
-/// From this wait on, questions use any path set: three questions on different paths had no answer,
-/// so all paths of the usual set may be broken.
+/// From this wait on, questions use any path set: questions on several paths had no answer, so all
+/// paths of the usual set may be broken.
 const LONG_WAIT: Span = Span::millis(40);
+/// Packets, each on another path, in which consecutive questions of a silence leave. Paths may have
+/// failed in both directions, and to try one after the other takes long. Where half of the paths
+/// lose everything in either direction, one silence in four hundred outlasts the first four
+/// questions (35 ms), and one in four thousand the first five (75 ms). After those the peer itself is probably not there yet.
+const COPIES: [u32; 6] = [1, 4, 8, 8, 8, 4];
+/// Largest number of additional packets of questions in a row, and per second. An endpoint that asks
+/// many absent peers at once sends little more than one packet for each question.
+const COPY_BURST: u64 = 1024;
+const COPIES_A_SECOND: u64 = 10_000;
 /// Longest wait between two questions.
 const LONGEST_WAIT: Span = Span::secs(1);
 /// Time for which a proven answer may follow the first unproven one. A peer with the key answers the
@@ -121,18 +130,24 @@ impl Cookies {
     }
 }
 
-/// The number of answers that unverified peers may still cause.
+/// The number of packets of one kind that may still leave.
 #[derive(Debug)]
-struct AnswerAllowance {
+struct Allowance {
     left: u64,
     at: Time,
+    burst: u64,
+    a_second: u64,
 }
 
-impl AnswerAllowance {
+impl Allowance {
+    const fn new(burst: u64, a_second: u64) -> Self {
+        Self { left: burst, at: Time::ZERO, burst, a_second }
+    }
+
     fn try_take(&mut self, now: Time) -> bool {
-        let earned = now.since(self.at).0 / (1_000_000_000 / ANSWERS_A_SECOND);
+        let earned = now.since(self.at).0 / (1_000_000_000 / self.a_second);
         if earned > 0 {
-            self.left = self.left.saturating_add(earned).min(BURST);
+            self.left = self.left.saturating_add(earned).min(self.burst);
             self.at = now;
         }
         let any = self.left > 0;
@@ -186,6 +201,8 @@ struct PendingHandshake {
     wait: Span,
     /// Paths on which the question is sent.
     reach: HandshakePaths,
+    /// Index in [`COPIES`] of the next question.
+    urgency: u8,
     /// The user was notified that the handshake takes long.
     reported: bool,
     /// The peer answers that its user has not named this endpoint.
@@ -221,11 +238,15 @@ impl PendingHandshake {
 pub(crate) struct Handshakes {
     cookies: Cookies,
     random: SecretRng,
-    allowance: AnswerAllowance,
+    /// Answers to unverified peers.
+    answers: Allowance,
+    /// Packets of questions beyond one for each question.
+    copies: Allowance,
     asking: BTreeMap<PeerId, PendingHandshake>,
     /// Time of the next check, not later than the next question.
     due: Option<Time>,
-    out: VecDeque<(SocketAddr, Handshake, HandshakePaths)>,
+    /// Packets to be sent, each with the number that selects its path.
+    out: VecDeque<(SocketAddr, Handshake, HandshakePaths, u32)>,
     repeats: RecentQuestions,
     /// Packets dropped because the queue was full, not yet counted.
     dropped: u64,
@@ -239,7 +260,8 @@ impl Handshakes {
         Self {
             cookies: Cookies { keys },
             random,
-            allowance: AnswerAllowance { left: BURST, at: Time::ZERO },
+            answers: Allowance::new(BURST, ANSWERS_A_SECOND),
+            copies: Allowance::new(COPY_BURST, COPIES_A_SECOND),
             asking: BTreeMap::new(),
             due: None,
             out: VecDeque::new(),
@@ -266,11 +288,15 @@ impl Handshakes {
         }
     }
 
-    fn send(&mut self, to: SocketAddr, packet: Handshake, reach: HandshakePaths) {
-        if self.out.len() < MAX_OUT {
-            self.out.push_back((to, packet, reach));
-        } else {
-            self.dropped += 1;
+    /// Queues `copies` packets, each for another path while there is another.
+    fn send(&mut self, to: SocketAddr, packet: Handshake, reach: HandshakePaths, copies: u32) {
+        let first = self.random.next_u32();
+        for copy in 0..copies {
+            if self.out.len() < MAX_OUT {
+                self.out.push_back((to, packet, reach, first.wrapping_add(copy)));
+            } else {
+                self.dropped += 1;
+            }
         }
     }
 
@@ -282,16 +308,16 @@ impl Handshakes {
     }
 
     /// Returns the next packet to send, its destination, and its path, out of `paths` or all path
-    /// sets. A packet that does not arrive is repeated on another path.
+    /// sets. A packet that does not arrive is repeated on other paths.
     #[inline]
     pub(crate) fn pop_packet(&mut self, paths: u16) -> Option<(SocketAddr, Handshake, u16)> {
-        let (to, packet, reach) = self.out.pop_front()?;
+        let (to, packet, reach, path) = self.out.pop_front()?;
         let all = match reach {
             HandshakePaths::Wide => entropy_count(paths),
             HandshakePaths::Near => paths.max(1),
         };
         // The modulus is at most 65536, so the remainder fits.
-        Some((to, packet, (self.random.next_u32() % u32::from(all)) as u16))
+        Some((to, packet, (path % u32::from(all)) as u16))
     }
 
     /// Sends an answer to an unverified peer, at the address from which it asked.
@@ -301,7 +327,7 @@ impl Handshakes {
         } else {
             HandshakePaths::Near
         };
-        self.send(to, packet, reach);
+        self.send(to, packet, reach, 1);
     }
 
     // The asking side.
@@ -338,6 +364,7 @@ impl Handshakes {
             next: now + wait,
             wait,
             reach: HandshakePaths::Near,
+            urgency: 1,
             reported: false,
             unlisted: false,
             renews,
@@ -345,7 +372,7 @@ impl Handshakes {
             unproven: None,
         };
         self.due = Some(self.due.map_or(asking.next, |due| due.min(asking.next)));
-        self.send_question(config, &asking, state);
+        self.send_question(config, &asking, state, 1);
         self.asking.insert(peer, asking);
     }
 
@@ -365,8 +392,14 @@ impl Handshakes {
         }
     }
 
-    /// Sends the current question of a handshake.
-    fn send_question(&mut self, config: &Config, asking: &PendingHandshake, state: &PeerState) {
+    /// Sends the current question of a handshake in `copies` packets.
+    fn send_question(
+        &mut self,
+        config: &Config,
+        asking: &PendingHandshake,
+        state: &PeerState,
+        copies: u32,
+    ) {
         let mut packet = Self::question(config, asking, state);
         if let (Some(key), Some(instance), Stage::Confirm) =
             (&config.key, state.instance(), packet.stage)
@@ -375,7 +408,19 @@ impl Handshakes {
             let exchange = Transcript::new(Party::own(config), responder, &packet);
             packet.proof = exchange.prove(key, Purpose::Confirm);
         }
-        self.send(state.addr(), packet, asking.reach);
+        self.send(state.addr(), packet, asking.reach, copies);
+    }
+
+    /// Returns the number of packets in which a question is repeated. More than one of them is for a
+    /// peer that is silent, not for one that answers without effect, or whose host answers in its
+    /// place.
+    fn count_copies(&mut self, now: Time, asking: &mut PendingHandshake, absent: bool) -> u32 {
+        let wanted = COPIES[usize::from(asking.urgency).min(COPIES.len() - 1)];
+        asking.urgency = asking.urgency.saturating_add(1);
+        if absent || asking.unlisted || asking.unproven.is_some() {
+            return 1;
+        }
+        1 + (1..wanted).take_while(|_| self.copies.try_take(now)).count() as u32
     }
 
     /// Returns the peer of the handshake with this nonce, if the answer came from that peer's
@@ -405,9 +450,9 @@ impl Handshakes {
     ) {
         let Some(mut asking) = self.asking.remove(&peer) else { return };
         (asking.cookie, asking.wait, asking.next) = (Some(cookie), FIRST_WAIT, now + FIRST_WAIT);
-        asking.unproven = None;
+        (asking.unproven, asking.urgency) = (None, 1);
         self.due = Some(self.due.map_or(asking.next, |due| due.min(asking.next)));
-        self.send_question(config, &asking, state);
+        self.send_question(config, &asking, state, 1);
         self.asking.insert(peer, asking);
     }
 
@@ -427,7 +472,7 @@ impl Handshakes {
     ) -> UnknownReply {
         if let Some(asking) = self.asking.remove(&peer) {
             if asking.cookie.is_some() {
-                self.send_question(config, &asking, state);
+                self.send_question(config, &asking, state, 1);
             }
             self.asking.insert(peer, asking);
             return UnknownReply::Wait;
@@ -452,7 +497,7 @@ impl Handshakes {
     fn begin_anew(&mut self, now: Time, peer: PeerId) {
         let nonce = self.random.next_u64();
         let Some(asking) = self.asking.get_mut(&peer) else { return };
-        (asking.nonce, asking.cookie) = (nonce, None);
+        (asking.nonce, asking.cookie, asking.urgency) = (nonce, None, 0);
         // A shift of 8 bits is beyond the longest wait.
         asking.wait = (FIRST_WAIT * (1 << asking.stale.min(8))).min(LONGEST_WAIT);
         asking.next = now + asking.wait;
@@ -527,8 +572,8 @@ impl Handshakes {
                 state.last_destination_error().is_some_and(|trouble| trouble.is_refusal());
             let deadline = if refused { deadline.min(REFUSED_DEADLINE) } else { deadline };
             // A verified peer has the key, so it is not the one that cannot prove its answers.
-            let refused = asking.is_refused(now) && !state.is_verified();
-            if refused || now.since(asking.since) >= deadline {
+            let excluded = asking.is_refused(now) && !state.is_verified();
+            if excluded || now.since(asking.since) >= deadline {
                 // A peer that has removed this endpoint from its names has ended the contexts, too.
                 if asking.cookie.is_none() && (!asking.renews || asking.unlisted) {
                     return Some(SilentPeer::ForGood(peer, asking.failure()));
@@ -537,12 +582,15 @@ impl Handshakes {
                 // accepts them.
                 continue;
             }
+            // No socket was bound to the port when the last question arrived.
+            let absent = state.was_refused_since(asking.next - asking.wait);
             asking.wait = (asking.wait * 2).min(LONGEST_WAIT);
             asking.next = now + asking.wait;
             if asking.wait >= LONG_WAIT {
                 asking.reach = HandshakePaths::Wide;
             }
-            self.send_question(config, &asking, state);
+            let copies = self.count_copies(now, &mut asking, absent);
+            self.send_question(config, &asking, state, copies);
             let silent = now.since(asking.since);
             let first = asking.cookie.is_none() && !asking.renews;
             let notify = silent >= LONG_SILENCE && first && !asking.reported;
@@ -565,7 +613,7 @@ impl Handshakes {
 
     /// Returns whether an unverified peer may be answered now, and counts the answer.
     pub(crate) fn may_answer(&mut self, now: Time) -> bool {
-        self.allowance.try_take(now)
+        self.answers.try_take(now)
     }
 
     /// Returns whether the version, the job and the encryption of an unverified peer are right, and
@@ -719,11 +767,11 @@ mod tests {
         let begin = now;
         part.start(now, &config, peer, peers.get(peer));
         part.start(now, &config, peer, peers.get(peer));
-        let (mut questions, mut reported) = (0, Vec::new());
+        let (mut packets, mut reported) = (0, Vec::new());
         let lost = loop {
             while let Some((to, packet, _)) = part.pop_packet(8) {
                 assert_eq!((to, packet.stage), (ASKER, Stage::Hello));
-                questions += 1;
+                packets += 1;
             }
             now = part.deadline().expect("the handshake continues");
             match part.handle_timeout(now, &config, &peers, Span::secs(12)) {
@@ -734,7 +782,8 @@ mod tests {
                 None => {}
             }
         };
-        assert_eq!((lost, questions), (peer, 19));
+        // 19 questions: 1, 4, 8, 8 and 8 packets, and then 4 each.
+        assert_eq!((lost, packets), (peer, 29 + 14 * 4));
         let [(silent, since)] = reported[..] else { panic!("{reported:?}") };
         assert!(silent == peer && since >= LONG_SILENCE && since <= Span::secs(11));
         let took = now.since(begin);
@@ -744,7 +793,7 @@ mod tests {
 
     #[test]
     fn number_of_answers_to_unverified_peers_is_bounded() {
-        let mut allowance = AnswerAllowance { left: BURST, at: Time::ZERO };
+        let mut allowance = Allowance::new(BURST, ANSWERS_A_SECOND);
         let taken = (0..10 * BURST).filter(|_| allowance.try_take(Time(5))).count() as u64;
         assert_eq!(taken, BURST);
         let later = Time(5) + Span::millis(10);

@@ -46,6 +46,8 @@ pub struct Holdings {
     pub budget_is_consistent: bool,
     /// Writes of peers that are reported when all their packets have arrived, and are still incomplete.
     pub partial_writes: usize,
+    /// Ids of incomplete messages and writes of peers of other implementations.
+    pub foreign_ids: usize,
     /// Operations of peers on several ranges that are reported when all their requests have ended, and are still
     /// incomplete.
     pub access_groups: usize,

@@ -6,11 +6,14 @@ use std::collections::HashMap;
 
 use crate::channel::ChannelId;
 
+/// Largest number of messages of one context of which packets are missing. A peer begins its messages
+/// one after the other and has at most [`crate::ForeignWire::WINDOW`] packets outstanding, so it has
+/// given up those that are so far behind.
+const MAX_OPEN: usize = 4096;
+
 /// A message of which packets are missing.
 #[derive(Clone, Copy, Debug)]
 struct OpenMessage {
-    /// The peer's id.
-    id: u16,
     number: u16,
     /// Bytes that arrived.
     received: u64,
@@ -22,7 +25,8 @@ struct OpenMessage {
 struct Stream {
     /// The number of the next message.
     next: u16,
-    open: Vec<OpenMessage>,
+    /// The open messages by the peer's id.
+    open: HashMap<u16, OpenMessage>,
 }
 
 /// The messages of all contexts that foreign peers opened.
@@ -48,27 +52,27 @@ impl MessageIds {
     /// Returns the number of the message that a packet belongs to.
     pub(crate) fn number(&mut self, context: ChannelId, packet: &MessagePacket) -> u16 {
         let stream = self.streams.entry(context).or_default();
-        stream.find(packet).map_or(stream.next, |at| stream.open[at].number)
+        stream.find(packet).map_or(stream.next, |open| open.number)
     }
 
     /// Records that a packet was taken, whose message has the number that [`Self::number`] returned.
     pub(crate) fn record_packet(&mut self, context: ChannelId, packet: &MessagePacket) {
         let stream = self.streams.entry(context).or_default();
-        let at = stream.find(packet).unwrap_or_else(|| {
-            // The peer uses the id again, so it has forgotten the message that had it.
-            stream.open.retain(|open| open.id != packet.id);
-            let fresh =
-                OpenMessage { id: packet.id, number: stream.next, received: 0, started: false };
-            stream.next = stream.next.wrapping_add(1);
-            stream.open.push(fresh);
-            stream.open.len() - 1
-        });
-        let open = &mut stream.open[at];
+        let known = stream.find(packet).copied();
+        let mut open = known.unwrap_or_else(|| stream.begin());
         open.received += packet.len;
         open.started |= packet.first;
-        if open.received >= packet.total {
-            stream.open.swap_remove(at);
+        if open.received < packet.total {
+            // If the peer uses the id again, it has forgotten the message that had it.
+            stream.open.insert(packet.id, open);
+        } else {
+            stream.open.remove(&packet.id);
         }
+    }
+
+    /// Returns the number of messages of which packets are missing.
+    pub(crate) fn len(&self) -> usize {
+        self.streams.values().map(|stream| stream.open.len()).sum()
     }
 
     /// Forgets the messages of a context that has ended.
@@ -78,10 +82,22 @@ impl MessageIds {
 }
 
 impl Stream {
-    /// Returns the index of the open message that a packet belongs to. Peers use an id again, so a
-    /// second first packet with the id of an open message begins another message.
-    fn find(&self, packet: &MessagePacket) -> Option<usize> {
-        self.open.iter().position(|open| open.id == packet.id && !(packet.first && open.started))
+    /// Returns the open message that a packet belongs to. Peers use an id again, so a second first
+    /// packet with the id of an open message begins another message.
+    fn find(&self, packet: &MessagePacket) -> Option<&OpenMessage> {
+        self.open.get(&packet.id).filter(|open| !(packet.first && open.started))
+    }
+
+    /// Returns the next message, before which the older half of the open ones is forgotten if there
+    /// are too many.
+    fn begin(&mut self) -> OpenMessage {
+        if self.open.len() >= MAX_OPEN {
+            let (next, kept) = (self.next, MAX_OPEN as u16 / 2);
+            self.open.retain(|_, open| next.wrapping_sub(open.number) <= kept);
+        }
+        let number = self.next;
+        self.next = number.wrapping_add(1);
+        OpenMessage { number, received: 0, started: false }
     }
 }
 
@@ -121,5 +137,21 @@ mod tests {
         assert_eq!((ids.number(ONE, &packet), ids.number(ONE, &packet)), (0, 0));
         assert_eq!(take(&mut ids, 4, true, 1, 1), 0);
         assert_eq!(ids.number(ONE, &packet), 1);
+    }
+
+    #[test]
+    fn messages_that_a_peer_has_given_up_are_forgotten() {
+        let mut ids = MessageIds::default();
+        for id in 0..=u16::MAX {
+            assert_eq!(take(&mut ids, id, true, 1, 2), id);
+            assert!(ids.len() <= MAX_OPEN);
+        }
+        // Those that it sends now are known.
+        for id in u16::MAX - 128..=u16::MAX {
+            assert_eq!(take(&mut ids, id, false, 1, 2), id);
+        }
+        assert_eq!(take(&mut ids, 9, false, 1, 2), 0, "the numbers start again");
+        ids.close(ONE);
+        assert_eq!(ids.len(), 0);
     }
 }

@@ -154,6 +154,12 @@ impl PeerState {
         self.refused > self.last_rx
     }
 
+    /// Returns whether the peer's host reported at `since` or later that no socket is bound to the
+    /// port.
+    pub(crate) fn was_refused_since(&self, since: Time) -> bool {
+        self.refused >= since && self.refused > Time::ZERO
+    }
+
     /// Returns whether the peer's silence is to be reported now: when it begins, and then once a minute.
     pub(crate) fn should_report_silence(&mut self, now: Time) -> bool {
         let due = self.next_silence_report <= now;
@@ -559,12 +565,14 @@ impl Peers {
         due
     }
 
-    /// Forgets unnamed peers that were silent for long and that are not marked in `used`. Returns
-    /// them, and the hosts without any peer left.
+    /// Forgets unnamed peers that were silent for long, or of which no packet was ever accepted, and
+    /// that are not marked in `used`. Returns them, and the hosts without any peer left.
     pub(crate) fn forget(&mut self, now: Time, used: &[bool]) -> (Vec<PeerId>, Vec<IpAddr>) {
         let is_used = |peer: &PeerId| used.get(peer.0 as usize).copied().unwrap_or(false);
-        let idle =
-            |state: &PeerState| now.since(state.last_rx.max(state.last_handshake)) >= FORGET_AFTER;
+        let idle = |state: &PeerState| {
+            let heard = state.last_rx.max(state.last_handshake);
+            heard == Time::ZERO || now.since(heard) >= FORGET_AFTER
+        };
         let mut gone = self.select(|state| {
             matches!(state.origin, PeerOrigin::Unnamed | PeerOrigin::Unsolicited) && idle(state)
         });

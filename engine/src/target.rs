@@ -68,7 +68,7 @@ impl Target {
             return Err(WriteRefusal::Inconsistent);
         }
         let first = data.is_some();
-        let reported = self.reports || request.header_data_present;
+        let reported = self.reports_write(request);
         let partial = reported && len != total;
         if partial && !self.partial.has_room(context, step.is_outside(peer)) {
             return Err(WriteRefusal::NoRoom);
@@ -93,6 +93,12 @@ impl Target {
         Ok(())
     }
 
+    /// Returns whether a WRITE is reported when all of it has arrived.
+    #[inline]
+    pub(crate) const fn reports_write(&self, request: &StdRequest) -> bool {
+        self.reports || request.header_data_present
+    }
+
     /// Records that the initiator of a context has begun an operation with this id, other than a write. See
     /// [`PartialWrites`].
     #[inline]
@@ -109,7 +115,7 @@ impl Target {
         request: &StdRequest,
         (offset, len): (u64, u64),
     ) -> Option<UserSlice> {
-        if self.reports || request.header_data_present {
+        if self.reports_write(request) {
             return None;
         }
         let total = u64::from(request.request_length);

@@ -15,6 +15,7 @@ const BAD: Faults = Faults {
     ce: 0.0,
     black_hole: None,
     first_set: false,
+    dead_spine: None,
 };
 
 struct Access {

@@ -18,6 +18,7 @@ const BAD: Faults = Faults {
     ce: 0.0,
     black_hole: None,
     first_set: false,
+    dead_spine: None,
 };
 
 /// Registers `len` zero bytes at host 1 and returns their address.

@@ -418,3 +418,24 @@ fn handshake_succeeds_if_all_paths_of_the_first_set_are_broken() {
         assert_eq!((end(&w, 0, 1), end(&w, 1, 1001)), (Some(Ok(())), Some(Ok(()))), "seed {seed}");
     }
 }
+
+/// Regression test: where one of two spines was dead before a job began, some pairs of endpoints
+/// needed seconds for their first message, because each further try waited twice as long.
+#[test]
+fn first_contact_takes_little_time_if_half_of_the_network_is_dead() {
+    let mut waits: Vec<Span> = (0..400)
+        .map(|seed| {
+            let dead_spine = Some(seed);
+            let mut w = World::new(2, seed.into(), Faults { dead_spine, ..Faults::default() });
+            recv(&mut w, 1, 1, 100);
+            let begin = w.now;
+            send(&mut w, 0, 1, 1, 100);
+            let ended = w.run(DEADLINE, |w| end(w, 0, 1).is_some() && end(w, 1, 1001).is_some());
+            assert!(ended, "seed {seed}: no message arrived");
+            w.now.since(begin)
+        })
+        .collect();
+    waits.sort_unstable();
+    assert!(waits[392] < Span::millis(100), "one of 50 first messages takes {:?}", waits[392]);
+    assert!(waits[399] < Span::millis(500), "a first message takes {:?}", waits[399]);
+}

@@ -74,6 +74,7 @@ fn history(seed: u64) {
         ce: some(0.2),
         black_hole: None,
         first_set: false,
+        dead_spine: None,
     };
     if rng.chance(0.1) {
         faults.black_hole = Some(rng.below(16) as u16);

@@ -12,6 +12,7 @@ const ROUGH: Faults = Faults {
     ce: 0.0,
     black_hole: None,
     first_set: false,
+    dead_spine: None,
 };
 
 /// Plays operations like those of MPI active messages and one-sided operations: short and medium

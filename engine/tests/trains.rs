@@ -228,6 +228,7 @@ fn short_messages_stay_whole_and_in_order_under_loss() {
             ce: 0.02,
             black_hole: None,
             first_set: false,
+            dead_spine: None,
         };
         let mut w = world(seed, rough, |_| {});
         let lengths: Vec<u64> = (0..24).map(|n| 100 + (n * 977 + seed * 131) % 6000).collect();
@@ -262,6 +263,7 @@ fn gaps_duplicates_and_marks_change_nothing() {
             ce: 0.02,
             black_hole: None,
             first_set: false,
+            dead_spine: None,
         };
         let mut w = world(seed, rough, |_| {});
         let bases: Vec<u64> = (0..4).map(|_| w.hosts[1].memory.alloc(LEN as usize)).collect();

@@ -69,17 +69,19 @@ impl Engine {
         }
     }
 
-    /// Returns the peer that sent a packet from `src`, adding it if it is new. Returns `None` if there
-    /// are too many peers that the application does not know.
-    fn foreign_sender(&mut self, src: SocketAddr) -> Option<PeerId> {
+    /// Returns the peer that sent a packet from `src`, adding it if it is new. Returns `None` if the
+    /// peer is not admitted, or if there are too many peers that the application does not know.
+    fn foreign_sender(&mut self, now: Time, src: SocketAddr) -> Option<PeerId> {
         let addr = self.config.wire.as_ref()?.peer_addr(src);
-        if let Some(peer) = self.peers.find(addr) {
-            return Some(peer);
-        }
-        if self.config.named_only {
+        let known = self.peers.find(addr);
+        if self.config.named_only && !known.is_some_and(|peer| self.peers.get(peer).is_named()) {
             self.report.counters.rx_unlisted += 1;
             return None;
         }
+        if known.is_some() {
+            return known;
+        }
+        self.forget_peers(now);
         let Some((peer, host)) = self.peers.add_unsolicited(addr) else {
             self.report.counters.rx_crowded += 1;
             return None;
@@ -198,7 +200,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
         arrival: &Arrival,
     ) {
         let peer = match pds.dest {
-            Dest::Syn { .. } => self.engine.foreign_sender(self.src),
+            Dest::Syn { .. } => self.engine.foreign_sender(self.now, self.src),
             Dest::Pdc(dpdcid) => {
                 let owner = self.find_foreign_owner(dpdcid);
                 if owner.is_none() {
@@ -318,8 +320,9 @@ impl<M: Memory> PacketReceiver<'_, M> {
         self.engine.report.counters.rx_other_payload += u64::from(other);
     }
 
-    /// Handles a packet of a write. Writes with remote CQ data are counted under their numbers in the
-    /// order of arrival.
+    /// Handles a packet of a write. Writes that are reported when all of their packets have arrived
+    /// are counted under their numbers in the order of arrival. No number is kept for other writes, nor
+    /// for those that are refused, so a peer without a memory key cannot fill the table.
     fn handle_foreign_write(
         &mut self,
         from: (ChannelId, PeerId),
@@ -338,7 +341,8 @@ impl<M: Memory> PacketReceiver<'_, M> {
             }
             outcome => outcome,
         };
-        if matches!(outcome, PacketOutcome::Yes(_)) {
+        let counted = packet.len < packet.total && self.engine.target.reports_write(request);
+        if counted && matches!(outcome, PacketOutcome::Yes(None)) {
             self.engine.write_ids.record_packet(from.0, &packet);
         }
         outcome

@@ -14,6 +14,7 @@ impl Engine {
         let mut holdings = Holdings {
             completions: self.report.completions(),
             partial_writes: self.target.partial_writes(),
+            foreign_ids: self.message_ids.len() + self.write_ids.len(),
             access_groups: self.report.open_access_groups(),
             ..Holdings::default()
         };

@@ -211,6 +211,7 @@ fn faults(rng: &mut Rng) -> Faults {
         ce: some(0.2),
         black_hole: None,
         first_set: false,
+        dead_spine: None,
     }
 }
 

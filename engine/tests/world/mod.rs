@@ -7,7 +7,7 @@ mod shm;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 pub use memory::VecMemory;
 pub use sealed::{Audit, Keys};
@@ -58,6 +58,9 @@ pub struct Faults {
     pub black_hole: Option<u16>,
     /// Packets on every path of the first set are dropped.
     pub first_set: bool,
+    /// A network with two spines, one of which drops every packet. Switches hash the addresses and
+    /// the path, with this seed.
+    pub dead_spine: Option<u32>,
 }
 
 struct Flying {
@@ -275,6 +278,16 @@ pub fn pdc_config(seed: u64) -> TransportConfig {
     TransportConfig { contact_deadline, progress_deadline, ..config }
 }
 
+/// Returns whether switches with this hash seed send a packet to the second of two spines.
+fn dead_spine_takes(seed: u32, src: IpAddr, dst: IpAddr, path: u16) -> bool {
+    let octet = |ip| match ip {
+        IpAddr::V4(ip) => u64::from(ip.octets()[3]),
+        IpAddr::V6(ip) => u64::from(ip.octets()[15]),
+    };
+    let flow = u64::from(path) << 16 | octet(src) << 8 | octet(dst);
+    Rng::new(u64::from(seed) << 32 | flow).chance(0.5)
+}
+
 /// Creates a process's engine at this address.
 fn engine(
     rng: &mut Rng,
@@ -425,6 +438,9 @@ impl World {
             return;
         }
         if f.first_set && path < PATHS {
+            return;
+        }
+        if f.dead_spine.is_some_and(|seed| dead_spine_takes(seed, src.ip(), dst.ip(), path)) {
             return;
         }
         let copies = if self.rng.chance(f.duplicate) { 2 } else { 1 };

@@ -1,5 +1,6 @@
 //! Detection of losses by NACKs, the retransmission timer and silence.
 
+use super::prober::FIRST_PROBES;
 use super::ring::RetransmitCause;
 use super::{Slot, Tx};
 use crate::base::{Psn, Span, Time};
@@ -269,12 +270,25 @@ impl<'a, D: Copy> LossEvent<'a, D> {
     /// probed, because only data open a context, so the oldest packet is retransmitted in place of
     /// a probe (compare RFC 8985 section 7). That is no sign of loss yet, so congestion control is
     /// not informed. Returns whether all paths were tried without an answer.
+    ///
+    /// Before its first answer a peer is probed more often, at intervals of at most the first
+    /// retransmission timeout: nothing is known yet about the paths in either direction, and the
+    /// backoff of that timeout is for a peer that is gone.
     pub(crate) fn on_probe_timer(&mut self, connected: bool) -> bool {
-        let loss = self.shared.config.loss;
+        let config = &self.shared.config;
+        let (loss, longest) = (config.loss, config.rto_init);
         self.timers.stop(Timer::Probe);
         // Where the timer is not a detector, probes must go on for as long as the context lives.
-        let given_up = loss.rto && self.tx.prober.unanswered() >= self.shared.config.probe_max;
-        if !loss.probe || self.tx.flow.in_flight() == 0 || given_up {
+        let most = if connected { config.probe_max } else { config.probe_max.max(FIRST_PROBES) };
+        let given_up = loss.rto && self.tx.prober.unanswered() >= most;
+        if !loss.probe || given_up {
+            return false;
+        }
+        if self.tx.flow.in_flight() == 0 {
+            if !connected {
+                // The oldest packet is about to be retransmitted for another reason.
+                self.timers.set(Timer::Probe, self.now + longest);
+            }
             return false;
         }
         self.tx.prober.on_silence();
@@ -285,8 +299,14 @@ impl<'a, D: Copy> LossEvent<'a, D> {
             paths_exhausted = self.tx.rare_mut().probe.escalate_probes(self.shared.paths, long);
         } else if self.tx.ring.oldest().is_some_and(Slot::is_in_flight) {
             self.tx.enqueue(0, RetransmitCause::Probe, self.shared);
+            self.tx.loss_timer.allow_resend();
+            paths_exhausted = self.tx.prober.exhausted_first_paths();
         }
-        self.timers.set(Timer::Probe, self.now + self.tx.probe_interval(self.shared));
+        let mut interval = self.tx.probe_interval(self.shared);
+        if !connected {
+            interval = interval.min(longest);
+        }
+        self.timers.set(Timer::Probe, self.now + interval);
         paths_exhausted
     }
 

@@ -16,6 +16,10 @@ pub(super) const MAX_BACKOFF: u8 = 16;
 /// find a working path in both directions.
 const ANSWERED_BACKOFF: u8 = 2;
 
+/// Largest exponent of the backoff while a peer that has not answered yet was sent its first packet
+/// within [`RECENT_ANSWER`]: as many timeouts as it takes to try other paths.
+const FIRST_BACKOFF: u8 = MAX_TIMEOUTS;
+
 /// Age of the last answer up to which the backoff stays short: some twenty timeouts. After that the
 /// peer itself may be gone.
 const RECENT_ANSWER: Span = Span::millis(500);
@@ -116,11 +120,15 @@ impl LossTimer {
     /// Handles a timeout: the next one is twice as long, and one packet may be retransmitted until
     /// the peer answers. Returns whether a `connected` peer recently acknowledged something.
     pub(super) fn on_expiry(&mut self, now: Time, connected: bool) -> bool {
-        let lately = connected && self.stalled_since.time_until(now) < RECENT_ANSWER;
-        let most = if lately { ANSWERED_BACKOFF } else { MAX_BACKOFF };
+        let lately = self.stalled_since.time_until(now) < RECENT_ANSWER;
+        let most = match (lately, connected) {
+            (true, true) => ANSWERED_BACKOFF,
+            (true, false) => FIRST_BACKOFF,
+            (false, _) => MAX_BACKOFF,
+        };
         self.backoff = (self.backoff + 1).min(most);
         self.resend_allowed = true;
-        lately
+        lately && connected
     }
 
     /// Returns whether the peer is only probed about what arrived, because it has not been silent
@@ -225,6 +233,19 @@ mod tests {
         assert_eq!(timer.rto(&rtt, &config), config.rto_init * 4);
         assert!(!timer.on_expiry(Time::ZERO + Span::millis(502), true));
         assert_eq!(timer.rto(&rtt, &config), config.rto_init * 8);
+    }
+
+    #[test]
+    fn a_peer_that_has_not_answered_yet_is_asked_more_often_at_first() {
+        let (config, rtt) = (config(), RttEstimator::default());
+        let mut timer = LossTimer::new(Time::ZERO);
+        for _ in 0..10 {
+            assert!(!timer.on_expiry(Time::ZERO + Span::millis(499), false));
+        }
+        assert_eq!(timer.rto(&rtt, &config), config.rto_init * 8);
+        assert!(timer.exhausted_timeouts());
+        assert!(!timer.on_expiry(Time::ZERO + Span::millis(502), false));
+        assert_eq!(timer.rto(&rtt, &config), config.rto_init * 16);
     }
 
     #[test]

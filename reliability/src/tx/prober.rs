@@ -20,6 +20,14 @@ const DETOUR_INTERVAL: u8 = 16;
 /// set.
 const URGENCY_AFTER_DETOUR: u8 = 3;
 
+/// Retransmissions in place of probes of a peer that has never answered. Where half of the paths
+/// lose everything in either direction, one silence in a thousand outlasts so many.
+pub(super) const FIRST_PROBES: u8 = 24;
+
+/// The first of [`FIRST_PROBES`] with which other entropies are tried, and the number after which
+/// the next ones are. All sets of entropies are tried before the last of these probes.
+const FIRST_DETOUR: (u8, u8) = (12, 4);
+
 /// The state of a sending half's probing. [`crate::deadlines::Timer::Probe`] holds when the next
 /// probe is due.
 #[derive(Debug, Default)]
@@ -93,6 +101,13 @@ impl Prober {
     #[inline]
     pub(super) fn clear_request(&mut self) {
         (self.due, self.wanted) = (false, false);
+    }
+
+    /// Returns whether a peer that has never answered was now tried on so many paths that other
+    /// entropies should be tried.
+    pub(super) const fn exhausted_first_paths(&self) -> bool {
+        let (first, every) = FIRST_DETOUR;
+        self.unanswered >= first && (self.unanswered - first).is_multiple_of(every)
     }
 
     /// Counts an unanswered probe.
