@@ -114,5 +114,5 @@ pub(crate) fn print(text: &str) {
     if said.len() >= MOST_PRINTED || !said.insert(text.to_owned()) {
         return;
     }
-    standard_error::write_line(&format!("squall: {text}\n"));
+    standard_error::write(&format!("squall: {text}\n"));
 }

@@ -66,8 +66,9 @@ fn is_local_socket() -> bool {
     found == 0 && domain == libc::AF_UNIX
 }
 
-/// Writes a line in one system call, so that lines of several processes do not mix.
-fn write(line: &str) {
+/// Writes a line in one system call, so that lines of several processes do not mix. Errors are written to whatever the
+/// application has made its standard error, as libfabric's and the MPI's own are.
+pub(crate) fn write(line: &str) {
     // SAFETY: the pointer and the length are those of a string, which the call only reads. A line that the descriptor does
     // not take is lost.
     unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
