@@ -127,6 +127,13 @@ impl OpenOperations {
             *begun += u32::from(classes.0 >> class & 1);
         }
     }
+
+    #[inline]
+    fn end(&mut self, classes: OperationClasses) {
+        for (class, begun) in self.begun.iter_mut().enumerate() {
+            *begun -= u32::from(classes.0 >> class & 1);
+        }
+    }
 }
 
 /// Unfinished operations of the user, by peer.
@@ -211,10 +218,27 @@ impl Fences {
     #[inline]
     pub(crate) fn end(&mut self, peer: PeerId, classes: OperationClasses) -> bool {
         let open = self.peer_mut(peer);
-        for (class, begun) in open.begun.iter_mut().enumerate() {
-            *begun -= u32::from(classes.0 >> class & 1);
-        }
+        open.end(classes);
         !open.parked.is_empty()
+    }
+
+    /// Parks operations to a peer that had begun on a shared-memory channel again, before all that are
+    /// parked: the channel has ended, and where they go now things need not happen in order. Those
+    /// that are parked wait for the same reason.
+    pub(crate) fn park_again(
+        &mut self,
+        peer: PeerId,
+        begun: impl DoubleEndedIterator<Item = (Key, OperationClasses)>,
+    ) {
+        let order = self.order;
+        let open = self.peer_mut(peer);
+        for (_, classes, before) in &mut open.parked {
+            *before = before.or(order.before(*classes));
+        }
+        for (key, classes) in begun.rev() {
+            open.end(classes);
+            open.parked.push_front((key, classes, order.before(classes)));
+        }
     }
 
     /// Returns the number of operations that have begun, each counted once for each of its classes, plus the number

@@ -5,8 +5,10 @@ use crate::atomics::{atomic_has_comparands, atomic_size, max_atomic_count};
 use crate::memory::Buf;
 use crate::wire::{AmoOp, AmoType};
 
-/// Longest message in bytes: `request_length` has 32 bits.
+/// Longest message or request in bytes: `request_length` has 32 bits.
 const MAX_LEN: u64 = u32::MAX as u64;
+/// Bytes of the requests into which a longer one-sided operation is split: whole pages.
+const LONG_PART: u64 = MAX_LEN & !0xfff;
 
 /// A peer endpoint, named by its index in the engine's peer table. Equal addresses have equal ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -66,6 +68,19 @@ pub struct RemoteSeg {
     pub len: u64,
     /// Memory key that the target assigned to its registration.
     pub key: u64,
+}
+
+impl RemoteSeg {
+    /// Returns the parts of the range, of `len` bytes each but the last one. An empty range is one
+    /// part.
+    pub(crate) fn parts(self, len: u64) -> impl Iterator<Item = Self> {
+        let part = move |at| Self {
+            address: self.address.wrapping_add(at),
+            len: len.min(self.len - at),
+            ..self
+        };
+        (0..self.len.div_ceil(len).max(1)).map(move |n| part(n * len))
+    }
 }
 
 /// The remote side of an RMA operation.
@@ -214,6 +229,29 @@ pub struct Operation {
 }
 
 impl Operation {
+    /// Replaces the remote ranges of a write or a read that is too long for one request by parts that
+    /// are not. Each becomes a request of one operation of several ranges.
+    ///
+    /// # Errors
+    /// [`SubmitError`], as [`Self::check`]: there may be no more requests than a group has.
+    #[cold]
+    pub(crate) fn split_long(&mut self) -> Result<(), SubmitError> {
+        let len = self.buf.len();
+        let (Action::Write(remote) | Action::Read(remote)) = &mut self.action else {
+            return Err(SubmitError::TooLong);
+        };
+        if remote.len() != len {
+            return Err(SubmitError::LengthMismatch);
+        }
+        let parts = remote.segs().iter().flat_map(|seg| seg.parts(LONG_PART));
+        let parts: Box<[RemoteSeg]> = parts.take(MAX_REQUESTS + 1).collect();
+        if parts.len() > MAX_REQUESTS {
+            return Err(SubmitError::TooLong);
+        }
+        *remote = RemoteIov::Many(parts);
+        Ok(())
+    }
+
     /// Checks the operation's arguments, independently of the engine's state.
     ///
     /// # Errors
@@ -321,4 +359,41 @@ pub enum SubmitError {
     /// The operation has no form that peers of another implementation handle
     /// ([`crate::Config::wire`]) (-FI_EOPNOTSUPP).
     UnsupportedByPeer,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the ranges of the requests of a write to ranges of these lengths.
+    fn split(lens: &[u64]) -> Result<Vec<(u64, u64)>, SubmitError> {
+        let segs = lens.iter().enumerate().map(|(n, len)| {
+            let address = (n as u64) << 40;
+            RemoteSeg { address, len: *len, key: 5 }
+        });
+        let action = Action::Write(RemoteIov::Many(segs.collect()));
+        let buf = Buf::new(0, lens.iter().sum());
+        let options = Options::default();
+        let mut op = Operation { peer: PeerId(0), action, buf, data: None, context: 0, options };
+        assert_eq!(op.check(), Err(SubmitError::TooLong));
+        op.split_long()?;
+        let Action::Write(remote) = op.action else { panic!("it is a write") };
+        Ok(remote.segs().iter().map(|seg| (seg.address, seg.len)).collect())
+    }
+
+    #[test]
+    fn long_writes_are_split_into_requests() {
+        let most = LONG_PART;
+        assert_eq!(split(&[MAX_LEN + 1]), Ok(vec![(0, most), (most, MAX_LEN + 1 - most)]));
+        assert_eq!(
+            split(&[most + 1, 7, most]),
+            Ok(vec![(0, most), (most, 1), (1 << 40, 7), (2 << 40, most)])
+        );
+        let requests = split(&[most * MAX_REQUESTS as u64]).expect("just as many");
+        assert!(requests.len() == MAX_REQUESTS && requests.iter().all(|(_, len)| *len == most));
+        assert_eq!(split(&[most * MAX_REQUESTS as u64 + 1]), Err(SubmitError::TooLong));
+        assert_eq!(split(&[u64::MAX]), Err(SubmitError::TooLong));
+        // Four ranges of any lengths, together of four parts.
+        assert_eq!(split(&[most + 1, most + 1, most + 1, most - 3]).map(|all| all.len()), Ok(7));
+    }
 }

@@ -143,9 +143,15 @@ impl Outbound {
         &mut self,
         step: &mut Step<'_>,
         mem: &M,
-        op: Operation,
+        mut op: Operation,
     ) -> Result<(), SubmitError> {
-        op.check()?;
+        if let Err(error) = op.check() {
+            // Other implementations know no groups of requests.
+            if error != SubmitError::TooLong || step.config.wire.is_some() {
+                return Err(error);
+            }
+            op.split_long()?;
+        }
         if step.config.wire.is_some() && !is_on_foreign_wire(&op.action) {
             return Err(SubmitError::UnsupportedByPeer);
         }
@@ -251,7 +257,7 @@ impl Outbound {
                 split_read(*seg, wire.payload.into())
             }
             (RemoteIov::Many(segs), Some(wire)) if kind == OpKind::Read => {
-                let parts = segs.iter().flat_map(|seg| each_part(*seg, wire.payload.into()));
+                let parts = segs.iter().flat_map(|seg| seg.parts(wire.payload.into()));
                 Some(RemoteIov::Many(parts.collect()))
             }
             _ => None,
@@ -473,18 +479,7 @@ fn counts_outside(step: &Step<'_>, id: ChannelId, peer: PeerId) -> bool {
 /// asks for at most the payload of one packet.
 #[cold]
 fn split_read(seg: RemoteSeg, payload: u64) -> Option<RemoteIov> {
-    (seg.len > payload).then(|| RemoteIov::Many(each_part(seg, payload).collect()))
-}
-
-/// Returns the parts of a range, of `payload` bytes each.
-fn each_part(seg: RemoteSeg, payload: u64) -> impl Iterator<Item = RemoteSeg> {
-    let part = move |at| RemoteSeg {
-        address: seg.address.wrapping_add(at),
-        len: payload.min(seg.len - at),
-        ..seg
-    };
-    // An empty range is one part.
-    (0..seg.len.div_ceil(payload).max(1)).map(move |n| part(n * payload))
+    (seg.len > payload).then(|| RemoteIov::Many(seg.parts(payload).collect()))
 }
 
 /// Returns whether an operation has a form that other implementations handle.

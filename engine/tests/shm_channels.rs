@@ -179,6 +179,33 @@ fn operations_use_packets_after_the_peer_closed_the_channel() {
     assert!(w.hosts[0].engine.counters().1.tx_packets > 0);
 }
 
+/// Regression test: writes that moved from a channel to packets overtook each other, because over a
+/// channel they need not wait for each other.
+#[test]
+fn order_is_kept_when_operations_move_to_packets() {
+    let bad = Faults { drop: 0.1, reorder: 0.5, ..Faults::default() };
+    let order = Order::NONE.with(OperationClasses::WRITE, OperationClasses::WRITE);
+    for seed in 0..40 {
+        let mut w =
+            World::with(2, seed, bad, |config, _| (config.shm, config.order) = (true, order));
+        meet(&mut w);
+        let base = w.hosts[1].memory.alloc(4000);
+        w.hosts[1].memory.register(78, base, 4000, false, true);
+        for value in 1..=12 {
+            let peer = w.peer(0, 1);
+            let from = w.hosts[0].memory.put(&[value; 4000]);
+            let remote = RemoteIov::One(RemoteSeg { address: 0, len: 4000, key: 78 });
+            let context = u64::from(value);
+            let op = RmaOp { peer, buf: Buf::new(from, 4000), remote, data: None, context };
+            w.submit(0, op.write()).expect("there is room");
+        }
+        w.end_channels();
+        assert!(w.run(DONE, |w| w.hosts[0].done.len() == 12), "seed {seed}");
+        assert!(w.hosts[0].done.iter().all(|c| c.status.is_ok()), "seed {seed}");
+        assert!(w.hosts[1].memory.get(base, 4000).iter().all(|b| *b == 12), "seed {seed}");
+    }
+}
+
 #[test]
 fn refused_channel_changes_nothing() {
     let mut w = world(4, Faults::default());
@@ -300,6 +327,10 @@ fn short_message_does_not_overtake_queued_operations() {
     for tag in 0..40 {
         let len = if tag % 4 == 3 { 10 } else { 16_000 };
         send(&mut w, 0, tag, &vec![tag as u8; len], Level::Default);
+        if tag % 4 == 2 {
+            // The peer takes what is in the ring. There is room again, and the last message waits.
+            w.step();
+        }
     }
     for context in 0..40 {
         recv(&mut w, 1, None, 16_000, context);

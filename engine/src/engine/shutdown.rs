@@ -1,9 +1,13 @@
 //! Shutdown of an engine: what its user may wait for, and how its peers are notified.
 
 use super::{Engine, step};
-use crate::base::Time;
+use crate::base::{Span, Time};
 use crate::channel::ChannelId;
 use crate::outbound::drop_untaken;
+
+/// Time for which a peer that does not close its contexts when it is asked may still retransmit its
+/// last packets. Such peers retransmit after milliseconds, and give up after some of these.
+const UNASKED_PATIENCE: Span = Span::millis(200);
 
 /// The shutdown of an engine at a given time. The user may wait until [`Engine::is_idle`], as long as
 /// [`Shutdown::last_rx`] shows that peers are alive, and may drop sends that no receive will take
@@ -59,7 +63,9 @@ impl<'a> Shutdown<'a> {
         }
         engine.drain_events(now);
         // A peer that waits for an acknowledgement retransmits at least once within this time.
-        let patience = engine.pdcs.config().rto_max * 2;
+        let config = engine.pdcs.config();
+        let patience =
+            if config.dialect.asks_close { config.rto_max * 2 } else { UNASKED_PATIENCE };
         ids.iter().filter(|id| matches!(id, ChannelId::Context(_))).any(|id| {
             let peer = engine.contexts.get(*id).map(|context| engine.peers.get(context.peer));
             peer.is_some_and(|peer| !peer.is_refused() && now.since(peer.last_rx()) < patience)

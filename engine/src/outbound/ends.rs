@@ -163,7 +163,8 @@ impl Outbound {
     }
 
     /// Handles the end of a shared-memory channel whose peer lives on. Operations that have not
-    /// started move to a context; the others fail.
+    /// started move to a context, where those of the user wait for the earlier ones that they must
+    /// not overtake. The others fail.
     pub(crate) fn handle_shm_closed(&mut self, step: &mut Step<'_>, shm: Context, error: OpError) {
         let begun =
             |key: &Key| self.ops.get(*key).is_some_and(|op| op.progress.message_id.is_some());
@@ -174,9 +175,21 @@ impl Outbound {
         for key in answers {
             self.drop_answer(step, key, error);
         }
-        self.move_queue(step, shm.peer, queued.into());
+        let (internal, own): (Vec<Key>, Vec<Key>) = queued
+            .iter()
+            .partition(|key| self.ops.get(**key).is_none_or(|op| op.classes.is_none()));
+        self.move_queue(step, shm.peer, internal.into());
+        for key in &own {
+            if let Some(op) = self.ops.get_mut(*key) {
+                op.context = None;
+            }
+        }
+        let ops = &self.ops;
+        let classes = |key: Key| ops.get(key).map(|op| (key, op.classes));
+        self.fences.park_again(shm.peer, own.into_iter().filter_map(classes));
         self.drop_answers(step, shm.id, error);
         self.fail_selected(step, error, |op| op.context == Some(shm.id));
+        self.start_unblocked(step, shm.peer);
     }
 
     /// Drops the answers on a context that the peer opened and that is gone.

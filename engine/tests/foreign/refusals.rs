@@ -163,6 +163,34 @@ fn packets_for_suet_leave_from_one_source_port_while_it_does_not_answer() {
     assert_eq!(receiver.paths, BTreeSet::from([0]));
 }
 
+/// Regression test: closing an endpoint took two seconds if SUET had talked to it lately, because SUET
+/// does not close its contexts when it is asked.
+#[test]
+fn closing_does_not_wait_long_for_peers_that_do_not_close() {
+    for (wire, name, src, longest) in [
+        (
+            ForeignWire::suet(1416),
+            "suet_syn_tagged",
+            SocketAddr::from(([10, 0, 0, 2], 40_123)),
+            300,
+        ),
+        (ForeignWire::standard(1024), "ref_syn_tagged", reference(), 2500),
+    ] {
+        let mut endpoint = Endpoint::new(9, wire);
+        endpoint.receive(Some(TAG), 100);
+        endpoint.feed(src, &golden(name));
+        let begin = endpoint.now;
+        let mut waits = 0;
+        while endpoint.engine.shutdown(endpoint.now).step() {
+            endpoint.pass(Span::millis(10));
+            waits += 1;
+        }
+        let took = endpoint.now.since(begin);
+        // The last acknowledgement may have been lost.
+        assert!(waits >= 10 && took < Span::millis(longest), "{name}: {took:?}");
+    }
+}
+
 #[test]
 fn packets_of_other_addresses_reach_no_context() {
     let mut endpoint = Endpoint::new(5, ForeignWire::standard(1024));

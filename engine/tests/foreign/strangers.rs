@@ -81,9 +81,8 @@ fn send_writes(endpoint: &mut Endpoint, count: u32, change: impl Fn(&mut StdRequ
 #[test]
 fn peers_that_open_no_context_are_forgotten() {
     let mut endpoint = Endpoint::new(1, ForeignWire::suet(1416));
-    // A context number of 0 opens none.
-    let mut refused = write(0, SYN, |_| {});
-    refused[8..10].copy_from_slice(&[0, 0]);
+    // A packet beyond the window opens no context.
+    let refused = write(4000, Dest::Syn { use_rsv_pdc: false, psn_offset: 4000 }, |_| {});
     for n in 0..1u32 << 16 {
         let host = [10, 0, 1 + (n >> 15) as u8, 9];
         endpoint.feed(SocketAddr::from((host, 1024 + (n & 0x7fff) as u16)), &refused);

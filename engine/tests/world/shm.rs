@@ -290,6 +290,14 @@ impl World {
         }
     }
 
+    /// Ends all channels in good order, and loses the records in them.
+    pub fn end_channels(&mut self) {
+        for lane in std::mem::take(&mut self.shm.lanes) {
+            let (host, id) = lane.to;
+            self.hosts[host].engine.shm().handle_end(self.now, id, ShmCloseReason::Closed);
+        }
+    }
+
     /// Carries a few records of every channel. Returns whether there was anything to carry.
     pub(super) fn carry_records(&mut self) -> bool {
         let mut busy = std::mem::take(&mut self.shm.woken);
