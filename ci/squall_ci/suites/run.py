@@ -90,7 +90,9 @@ def without_squall(tally: Tally) -> None:
     expect(tally, "a rank that only looks", looks, 0, "rank 1 (", env)
     expect(tally, "the same, required", ["--require", *looks], 2, "the application used another provider or none", env)
     expect(tally, "no libfabric", ["--require", "--", *mpi.command(2, ["true"])], 2, "no process used squall", env)
-    expect(tally, "a job that fails", ["--", *mpi.command(2, ["sh", "-c", "exit 7"])], 7, "the job failed with status 7", env)
+    expect(
+        tally, "a job that fails", ["--", *mpi.command(2, ["sh", "-c", "exit 7"])], 7, "the job failed with status 7", env
+    )
     expect(tally, "another provider", ["--", *job], 2, "FI_PROVIDER=tcp leaves squall out", env | {"FI_PROVIDER": "tcp"})
     ucx = env | {"MPIR_CVAR_CH4_NETMOD": "ucx"}
     expect(tally, "another netmod", ["--", *job], 2, "MPIR_CVAR_CH4_NETMOD=ucx keeps MPICH from using squall", ucx)
