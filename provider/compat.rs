@@ -15,8 +15,8 @@
 //! | `fi_cq_err_entry` | 80 | 88 | 88 | 88 | 88 | 88 |
 //!
 //! What comes *from* an application is read no further than the 1.17 size unless the API version
-//! it opened its fabric with says more is there; what goes *to* it likewise. A table of operations
-//! says how long it is, but libfabric 2.7 calls what it added (`export_xpu`) without a look at that.
+//! with which it opened its fabric has a longer structure, and so is what goes *to* it. A table of
+//! operations carries its size, but libfabric 2.7 calls `export_xpu` without checking it.
 //! Attributes that the application frees have room behind them ([`ATTR_ALLOC`]).
 
 use core::ffi::{c_char, c_int, c_void};

@@ -309,8 +309,8 @@ impl Eq {
     /// Drives the endpoints that join a group. Returns whether there are any.
     fn drive(&self) -> bool {
         let mut joined = self.joining.lock().clone();
-        // Not under the lock, because they report here. Others that wait must find the list whole meanwhile: who finds
-        // none in it sleeps without a timer.
+        // The endpoints progress without the lock, because they report to this queue. The list stays complete meanwhile: a
+        // thread that finds no endpoint in it would sleep without a timer.
         joined.retain(|endpoint| {
             !endpoint.upgrade().is_some_and(|endpoint| endpoint.progress_for_waiter())
         });

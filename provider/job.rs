@@ -154,11 +154,11 @@ fn from_file(path: &str) -> Result<Zeroizing<Vec<u8>>> {
         );
         return Err(refuse(Errno::ACCES, &why));
     }
-    // With room for the whole file, so that no copy is left behind when the vector grows.
+    // The vector has room for the whole file, because one that grows leaves unerased copies of the key in memory.
     let mut secret = Zeroizing::new(Vec::with_capacity(LONGEST + 3));
     // One byte more than the longest key with the end of its line.
     file.take(LONGEST as u64 + 3).read_to_end(&mut secret).map_err(unreadable)?;
-    // A key of random bytes may end with any of them, so only one end of a line is no part of it.
+    // Only one end of a line is removed, because a key of random bytes may itself end with such bytes.
     let key = secret.strip_suffix(b"\n").map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let length = key.unwrap_or(&secret).len();
     secret.truncate(length);

@@ -37,7 +37,7 @@ pub(crate) fn write_for_launcher(line: &str) {
     }
 }
 
-/// Returns what is known about descriptor 2 if it is what it was when the provider was loaded.
+/// Returns the file status of descriptor 2 if it still is the file that it was when the provider was loaded.
 fn is_unchanged() -> Option<libc::stat> {
     let now = about()?;
     (*AT_LOAD.get()? == Some(id(&now))).then_some(now)

@@ -222,9 +222,9 @@ impl Fences {
         !open.parked.is_empty()
     }
 
-    /// Parks operations to a peer that had begun on a shared-memory channel again, before all that are
-    /// parked: the channel has ended, and where they go now things need not happen in order. Those
-    /// that are parked wait for the same reason.
+    /// Puts operations that had begun on a shared-memory channel, which has ended, back at the head of
+    /// the parked queue. Packets do not keep the order that the channel kept, so these and the parked
+    /// operations wait for all earlier ones that they must not overtake.
     pub(crate) fn park_again(
         &mut self,
         peer: PeerId,

@@ -41,10 +41,11 @@ const FIRST_WAIT: Span = Span::millis(5);
 /// From this wait on, questions use any path set: questions on several paths had no answer, so all
 /// paths of the usual set may be broken.
 const LONG_WAIT: Span = Span::millis(40);
-/// Packets, each on another path, in which consecutive questions of a silence leave. Paths may have
-/// failed in both directions, and to try one after the other takes long. Where half of the paths
-/// lose everything in either direction, one silence in four hundred outlasts the first four
-/// questions (35 ms), and one in four thousand the first five (75 ms). After those the peer itself is probably not there yet.
+/// Number of packets for each consecutive question while the peer does not answer, each packet on a path
+/// of its own. Paths may have failed in both directions, and trying one after the other takes long. If
+/// half of the paths lose every packet in either direction, the first four questions (35 ms) stay
+/// unanswered for one peer in 400, and the first five (75 ms) for one in 4000. After those, the peer
+/// itself is probably not there yet.
 const COPIES: [u32; 6] = [1, 4, 8, 8, 8, 4];
 /// Largest number of additional packets of questions in a row, and per second. An endpoint that asks
 /// many absent peers at once sends little more than one packet for each question.
@@ -411,9 +412,8 @@ impl Handshakes {
         self.send(state.addr(), packet, asking.reach, copies);
     }
 
-    /// Returns the number of packets in which a question is repeated. More than one of them is for a
-    /// peer that is silent, not for one that answers without effect, or whose host answers in its
-    /// place.
+    /// Returns the number of packets for the repetition of a question. It is more than one only if the
+    /// peer is silent, not if it answers without effect or its host answers in its place.
     fn count_copies(&mut self, now: Time, asking: &mut PendingHandshake, absent: bool) -> u32 {
         let wanted = COPIES[usize::from(asking.urgency).min(COPIES.len() - 1)];
         asking.urgency = asking.urgency.saturating_add(1);

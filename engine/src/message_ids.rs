@@ -88,8 +88,8 @@ impl Stream {
         self.open.get(&packet.id).filter(|open| !(packet.first && open.started))
     }
 
-    /// Returns the next message, before which the older half of the open ones is forgotten if there
-    /// are too many.
+    /// Opens a new message and returns it. If too many messages are open, discards the older half of
+    /// them first.
     fn begin(&mut self) -> OpenMessage {
         if self.open.len() >= MAX_OPEN {
             let (next, kept) = (self.next, MAX_OPEN as u16 / 2);
@@ -146,7 +146,7 @@ mod tests {
             assert_eq!(take(&mut ids, id, true, 1, 2), id);
             assert!(ids.len() <= MAX_OPEN);
         }
-        // Those that it sends now are known.
+        // The packets that follow belong to open messages.
         for id in u16::MAX - 128..=u16::MAX {
             assert_eq!(take(&mut ids, id, false, 1, 2), id);
         }

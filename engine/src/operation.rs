@@ -233,7 +233,7 @@ impl Operation {
     /// are not. Each becomes a request of one operation of several ranges.
     ///
     /// # Errors
-    /// [`SubmitError`], as [`Self::check`]: there may be no more requests than a group has.
+    /// [`SubmitError`], as [`Self::check`], also if there are more parts than a group may have requests.
     #[cold]
     pub(crate) fn split_long(&mut self) -> Result<(), SubmitError> {
         let len = self.buf.len();

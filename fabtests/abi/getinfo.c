@@ -562,8 +562,8 @@ static void open_objects(void)
 	abi_close(&n);
 }
 
-/* Structures and tables that libfabric lengthens: fi_dupinfo and the calls of a later one reach behind what the headers of
- * today say. */
+/* Structures and tables that grow from one libfabric to the next. A later library reads beyond the size in the headers of this
+ * build, in fi_dupinfo and in calls through the tables. */
 static void later_releases(void)
 {
 	struct fi_cntr_attr cntr_attr = {.wait_obj = FI_WAIT_UNSPEC};

@@ -1,4 +1,4 @@
-/* Who an endpoint is, what nobody must guess, an endpoint that cannot open, and where a process reports. */
+/* Addresses of endpoints, keys that must be unpredictable, endpoints that cannot open, and where a process writes its report. */
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
@@ -638,7 +638,7 @@ static void the_report_spares_a_file_with_the_number_2(void)
 	EQUAL(len, 0);
 }
 
-/* The same after the provider was loaded, with a pipe, and for statistics, too. */
+/* Standard error that is replaced after the provider was loaded gets neither report nor statistics, a pipe included. */
 static void lines_spare_what_replaces_standard_error(void)
 {
 	int ends[2], other[2], screen = dup(2);

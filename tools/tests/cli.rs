@@ -754,7 +754,7 @@ fn the_job_is_asked_to_end_when_squall_is_killed() {
 #[test]
 fn the_end_of_standard_error_is_copied_to_a_slow_reader() {
     let folder = Folder::new("chatty");
-    // More than a pipe holds, and less than the two pipes of the way, so that the job can end.
+    // The output is more than one pipe holds, and less than the two between job and reader, so that the job can end.
     let line = "x".repeat(79);
     let script = format!(
         "touch ready\ni=0\nwhile [ $i -lt 1500 ]; do echo {line} >&2; i=$((i+1)); done\ntouch ended\n"

@@ -49,8 +49,8 @@ impl Engine {
 
 /// Number of transmissions of the first packets to a peer before their length is blamed although
 /// the peer answers nothing: a third of a second with the timeouts of
-/// [`crate::reliability::Config`], a quarter of them in the last two thirds. The probe that asks whether the peer is reachable may be queued
-/// behind equally long packets.
+/// [`crate::reliability::Config`], a quarter of them in the last two thirds. The probe that asks whether
+/// the peer is reachable may be queued behind equally long packets.
 const PATIENCE: u8 = 31;
 
 /// The parts of an engine that change with the packet size of a path.

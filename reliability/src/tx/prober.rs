@@ -20,12 +20,12 @@ const DETOUR_INTERVAL: u8 = 16;
 /// set.
 const URGENCY_AFTER_DETOUR: u8 = 3;
 
-/// Retransmissions in place of probes of a peer that has never answered. Where half of the paths
-/// lose everything in either direction, one silence in a thousand outlasts so many.
+/// Number of probes that a peer that has never answered gets, as retransmissions. If half of the paths
+/// lose every packet in either direction, all of them stay unanswered for one peer in 1000.
 pub(super) const FIRST_PROBES: u8 = 24;
 
-/// The first of [`FIRST_PROBES`] with which other entropies are tried, and the number after which
-/// the next ones are. All sets of entropies are tried before the last of these probes.
+/// Index of the first of [`FIRST_PROBES`] that uses other entropies, and the number of probes from one
+/// change of entropies to the next. All sets of entropies are tried before the last of these probes.
 const FIRST_DETOUR: (u8, u8) = (12, 4);
 
 /// The state of a sending half's probing. [`crate::deadlines::Timer::Probe`] holds when the next
@@ -103,8 +103,8 @@ impl Prober {
         (self.due, self.wanted) = (false, false);
     }
 
-    /// Returns whether a peer that has never answered was now tried on so many paths that other
-    /// entropies should be tried.
+    /// Returns whether so many paths to a peer that has never answered were tried that the next probe
+    /// should use other entropies.
     pub(super) const fn exhausted_first_paths(&self) -> bool {
         let (first, every) = FIRST_DETOUR;
         self.unanswered >= first && (self.unanswered - first).is_multiple_of(every)

@@ -226,8 +226,8 @@ fn for_each_record(
     Ok(reader.cut)
 }
 
-/// Opens a file for what the encryption kept from others. A regular file that exists is replaced, and so is a link to one,
-/// because others may have made it, or may be able to read it. A pipe or a device is written to.
+/// Opens an output file for decrypted packets that this user alone can read. It replaces a regular file that exists, or a
+/// link to one, because others may have made it, or may be able to read it. A pipe or a device is written to.
 fn create_private(path: &Path) -> io::Result<File> {
     match path.metadata() {
         Ok(about) if !about.is_file() => File::options().write(true).open(path),

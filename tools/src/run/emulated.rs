@@ -54,9 +54,9 @@ pub(crate) struct EmulatedArgs {
 /// The end of a job on an emulator.
 pub(super) struct EmulatedEnd {
     pub(super) job: JobEnd,
-    /// Reason why the job shows nothing about the network; `None` if it does.
+    /// Reason why the job's result does not depend on the network; `None` if it does.
     pub(super) nothing: Option<String>,
-    /// Reason why its times are not those of the network; `None` if they are.
+    /// Reason why the job's times are not valid; `None` if they are.
     pub(super) invalid: Option<String>,
 }
 
@@ -204,7 +204,7 @@ fn crossed(relay: &Relay) -> String {
     )
 }
 
-/// Returns the reason why the times of a job are not valid, whose emulator was behind real time in so many seconds.
+/// Returns why the times of a job are not valid if its emulator was behind real time in `late_seconds` seconds.
 fn why_invalid(late_seconds: u64) -> Option<String> {
     (late_seconds > 0).then(|| {
         format!(

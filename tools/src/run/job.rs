@@ -94,7 +94,7 @@ const NOTICES: [i32; 12] = [
     SIGUSR1, SIGUSR2, SIGQUIT, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU, SIGIO, SIGURG, SIGWINCH,
     SIGCONT, SIGTSTP,
 ];
-/// Of these, the signals that a terminal sends to all processes in its foreground, the job among them.
+/// Forwarded signals that a terminal sends to all processes in its foreground, the job among them.
 const FROM_TERMINAL: [i32; 4] = [SIGQUIT, SIGWINCH, SIGCONT, SIGTSTP];
 
 /// Installs handlers of the signals that go to the job, except of those that are ignored, as under

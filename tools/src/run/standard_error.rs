@@ -16,8 +16,8 @@ use squall_monitor::{ProcessReport, REPORT_MARK};
 /// daemon that the job leaves behind may keep the pipe open for good, and write to it now and then. The time
 /// that a slow reader of our own standard error takes does not count.
 const DRAIN: Duration = Duration::from_secs(2);
-/// Interval at which waits after the launcher's end look for the user's impatience, or count what is left of
-/// [`DRAIN`].
+/// Interval at which waits after the launcher's end check for a further signal of the user, and reduce what is
+/// left of [`DRAIN`].
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Longest line that is searched for a report; more is copied as it comes.
 const LONGEST_LINE: usize = 64 << 10;
@@ -77,9 +77,9 @@ impl ReportCollector {
 
 /// The wait for input: without limit while the launcher runs, and for [`DRAIN`] in total after its end.
 struct Patience {
-    /// Is readable from the launcher's end on.
+    /// Socket that becomes readable when the launcher ends.
     launcher: UnixStream,
-    /// What is left of the time, from the launcher's end on.
+    /// Remaining part of [`DRAIN`]; set when the launcher has ended.
     left: Option<Duration>,
 }
 
@@ -92,7 +92,7 @@ impl Patience {
                 .map(|_| Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.subsec_nanos().into() });
             let launcher = PollFd::new(&self.launcher, PollFlags::IN);
             let mut descriptors = [PollFd::new(from, PollFlags::IN), launcher];
-            // Its end is known, and would be reported again and again.
+            // After the launcher has ended, poll(2) would report that at every call.
             let watched = if self.left.is_some() { 1 } else { 2 };
             let polled = poll(&mut descriptors[..watched], limit.as_ref());
             let [input, launcher] = descriptors.map(|fd| !fd.revents().is_empty());
