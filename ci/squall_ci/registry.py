@@ -74,7 +74,7 @@ EVERYDAY = Group(
         Command(
             "build", "1 min", "the provider and the time library into `target/provider`, and checks of them", passes_on=True
         ),
-        Command("test", "15 to 18 min, then 7", "what finds faults quickly; `--fast`: without jobs and C ABI tests"),
+        Command("test", "13 min, then 5", "what finds faults quickly; `--fast`: without jobs and C ABI tests"),
         Command("nightly", "4 h (estimate)", "everything else, once for each commit"),
         Command("python", "10 s", "lints, types and unit tests of the Python code"),
         Command("package", "8 min", "packages into `dist`: wheel, deb, rpm, archives, recipes, SBOM"),
