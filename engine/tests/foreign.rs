@@ -10,4 +10,4 @@ mod histories;
 mod model;
 mod ranges;
 mod refusals;
-mod strangers;
+mod unnamed_peers;

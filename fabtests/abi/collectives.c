@@ -453,7 +453,7 @@ static void *wait_for_join(void *late)
 	return NULL;
 }
 
-/* One thread waits for the event of a join, which another one has read in vain. */
+/* One thread sleeps until the event of a join arrives, while another one reads the same queue without waiting. */
 static void joined_beside_a_reader(void)
 {
 	pthread_t thread;

@@ -1,4 +1,4 @@
-//! Bounds on what peers of other implementations leave behind that the application has not named.
+//! Bounds on the state that an endpoint keeps for foreign peers which the application has not named.
 //! Such a peer is an address that nothing proves.
 
 use std::net::SocketAddr;
