@@ -5,11 +5,11 @@
 //! comes back within microseconds. If it does not, another thread computes, and a thread that sleeps until something
 //! arrives gets the processor sooner than one that waits for its turn: then it sleeps for up to 100 us instead of
 //! yielding. A thread that polls between pieces of its work would lose time by sleeping, so it sleeps the less often, the
-//! more of its sleeps end without an arrival. Of several threads that poll one queue one sleeps on the sockets; the rest
-//! sleep until something is added to the queue.
+//! more of its sleeps end without an arrival. A thread never sleeps while other threads of its process poll as well: MPI
+//! libraries poll with a lock held, and the others would wait for the sleeper.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::os::fd::RawFd;
 
 use parking_lot::Mutex;
@@ -21,6 +21,8 @@ use crate::clock;
 const CHECK_AFTER: u32 = 64;
 /// Polls in a row that find nothing before a thread yields or sleeps while others want the processor.
 const YIELD_AFTER: u32 = 8;
+/// A `sched_yield` that took longer than this let other threads run.
+const OTHERS_RAN: Span = Span::micros(5);
 /// If `sched_yield` took longer than this, the thread sleeps instead of yielding ...
 const LONG_YIELD: Span = Span::micros(300);
 /// ... for this long.
@@ -79,7 +81,14 @@ struct Contention {
     sleep_until: Time,
     /// Polls in a row that find nothing before the thread sleeps.
     sleep_after: u32,
+    /// Others ran in the last yield that was a check.
+    others_ran: bool,
+    /// Other threads of the process are taken to poll as well until this time.
+    awake_until: Time,
 }
+
+/// The thread that polled last without finding anything while others wanted its processor, as an address of its own.
+static POLLER: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static CONTENTION: Cell<Contention> = const { Cell::new(Contention::NONE) };
@@ -92,12 +101,33 @@ impl Contention {
         until: Time::ZERO,
         sleep_until: Time::ZERO,
         sleep_after: YIELD_AFTER,
+        others_ran: false,
+        awake_until: Time::ZERO,
     };
 
     /// Notes that the thread yielded the processor at `from` and got it back at `now`.
     fn record_yield(&mut self, from: Time, now: Time) {
         if now.since(from) > LONG_YIELD {
             self.sleep_until = now + SLEEP_PERIOD;
+        }
+    }
+
+    /// Notes that the thread yielded at `from` to see whether others want the processor, and got it back at `now`. One
+    /// long yield may be an interrupt; after two in a row the processor is contended.
+    fn record_check(&mut self, from: Time, now: Time) {
+        let others_ran = now.since(from) > OTHERS_RAN;
+        if others_ran && self.others_ran {
+            self.until = now + VALID;
+        }
+        self.others_ran = others_ran;
+    }
+
+    /// Notes that a poll found nothing at `now`. If the last such poll of the process was another thread's, this thread
+    /// does not sleep for a while: it may hold the lock of its MPI library, for which the other one would wait.
+    fn note_poller(&mut self, last: &AtomicUsize, now: Time) {
+        let this = CONTENTION.with(|own| core::ptr::from_ref(own).addr());
+        if last.swap(this, Ordering::Relaxed) != this {
+            self.awake_until = now + VALID;
         }
     }
 
@@ -145,11 +175,6 @@ pub(crate) struct Backoff {
     idle: AtomicU32,
     /// Sockets that become readable when something arrives.
     sockets: Mutex<Vec<RawFd>>,
-    /// A thread sleeps on the sockets.
-    has_watcher: AtomicBool,
-    /// Threads that sleep on a futex, and the number in it, which changes when they shall wake up.
-    sleepers: AtomicU32,
-    events: AtomicU32,
 }
 
 impl Backoff {
@@ -161,30 +186,6 @@ impl Backoff {
     /// Removes sockets that are about to be closed.
     pub(crate) fn remove_sockets(&self, sockets: &[RawFd]) {
         self.sockets.lock().retain(|fd| !sockets.contains(fd));
-    }
-
-    /// Wakes the threads that sleep because something was added. The caller has made it visible before: a thread looks
-    /// for it once more before it sleeps.
-    #[inline]
-    pub(crate) fn wake(&self) {
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
-            self.wake_all();
-        }
-    }
-
-    #[cold]
-    fn wake_all(&self) {
-        self.events.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: futex(2) with FUTEX_WAKE touches no memory; the address is that of a field, and only names the
-        // sleepers.
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                self.events.as_ptr(),
-                libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
-                i32::MAX,
-            );
-        }
     }
 
     /// Notes that a poll found something.
@@ -228,8 +229,11 @@ impl Backoff {
         if !contended {
             contention.until = Time::ZERO;
         }
+        if contended {
+            contention.note_poller(&POLLER, now);
+        }
         CONTENTION.set(contention);
-        if contended && now < contention.sleep_until {
+        if contended && now < contention.sleep_until && now >= contention.awake_until {
             if !idle.is_multiple_of(contention.sleep_after) {
                 return;
             }
@@ -242,58 +246,39 @@ impl Backoff {
             CONTENTION.set(contention);
         } else if check {
             std::thread::yield_now();
+            contention.record_check(now, clock::now());
+            CONTENTION.set(contention);
         }
     }
 
-    /// Sleeps until something arrives or is added, or for `longest`. Returns whether something was there.
+    /// Sleeps until something arrives at the sockets, or for `longest`. Returns whether something was there.
     fn short_sleep(&self, longest: Span, is_empty: impl FnOnce() -> bool) -> bool {
         debug_assert!(longest < Span::secs(1));
+        if !is_empty() {
+            return true;
+        }
         let time = libc::timespec {
             tv_sec: 0,
             tv_nsec: libc::c_long::try_from(longest.0).unwrap_or_default(),
         };
-        if !self.has_watcher.swap(true, Ordering::Acquire) {
-            if !is_empty() {
-                self.has_watcher.store(false, Ordering::Release);
-                return true;
-            }
-            let mut polled: Vec<libc::pollfd> = self
-                .sockets
-                .lock()
-                .iter()
-                .map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 })
-                .collect();
-            // SAFETY: ppoll(2) reads `time` and as many structures as the length says, and writes to those: a local
-            // variable and a vector of this length. A descriptor that was closed meanwhile is reported, and one that
-            // was opened again for another file at most ends the sleep.
-            let ready = unsafe {
-                libc::ppoll(
-                    polled.as_mut_ptr(),
-                    polled.len() as libc::nfds_t,
-                    &raw const time,
-                    core::ptr::null(),
-                )
-            };
-            self.has_watcher.store(false, Ordering::Release);
-            return ready > 0;
-        }
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        let events = self.events.load(Ordering::SeqCst);
-        if is_empty() {
-            // SAFETY: futex(2) with FUTEX_WAIT reads the number at the address, that of a field, and `time`, a local
-            // variable.
-            unsafe {
-                libc::syscall(
-                    libc::SYS_futex,
-                    self.events.as_ptr(),
-                    libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-                    events,
-                    &raw const time,
-                );
-            }
-        }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
-        self.events.load(Ordering::SeqCst) != events
+        let mut polled: Vec<libc::pollfd> = self
+            .sockets
+            .lock()
+            .iter()
+            .map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 })
+            .collect();
+        // SAFETY: ppoll(2) reads `time` and as many structures as the length says, and writes to those: a local
+        // variable and a vector of this length. A descriptor that was closed meanwhile is reported, and one that
+        // was opened again for another file at most ends the sleep.
+        let ready = unsafe {
+            libc::ppoll(
+                polled.as_mut_ptr(),
+                polled.len() as libc::nfds_t,
+                &raw const time,
+                core::ptr::null(),
+            )
+        };
+        ready > 0
     }
 }
 
@@ -302,9 +287,8 @@ mod tests {
     use super::*;
     use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixDatagram;
-    use std::sync::Arc;
 
-    /// Longer than any machine takes to wake a thread up, and shorter than a second.
+    /// Shorter than a second, as every sleep.
     const LONG: Span = Span::millis(900);
 
     #[test]
@@ -329,6 +313,34 @@ mod tests {
         assert!(check_contention(at(24_000)), "the sample is new");
         CONTENTION.set(Contention { until: at(24_000), ..contention });
         assert!(!check_contention(at(24_000)));
+    }
+
+    #[test]
+    fn two_long_yields_in_a_row_show_that_others_want_the_processor() {
+        let at = |us: u64| Time::ZERO + Span::micros(us);
+        let mut contention = Contention::NONE;
+        contention.record_check(at(100), at(120));
+        contention.record_check(at(200), at(201));
+        contention.record_check(at(300), at(320));
+        assert_eq!(contention.until, Time::ZERO, "interrupts");
+        contention.record_check(at(400), at(420));
+        assert_eq!(contention.until, at(420) + VALID);
+    }
+
+    #[test]
+    fn a_thread_stays_awake_while_others_of_its_process_poll() {
+        let at = |us: u64| Time::ZERO + Span::micros(us);
+        let last = AtomicUsize::new(0);
+        let mut contention = Contention::NONE;
+        contention.note_poller(&last, at(0));
+        let first = contention.awake_until;
+        contention.note_poller(&last, at(200_000));
+        assert_eq!(contention.awake_until, first, "it polls alone");
+        std::thread::scope(|threads| {
+            threads.spawn(|| Contention { ..Contention::NONE }.note_poller(&last, at(200_001)));
+        });
+        contention.note_poller(&last, at(200_002));
+        assert_eq!(contention.awake_until, at(200_002) + VALID);
     }
 
     #[test]
@@ -357,41 +369,17 @@ mod tests {
     }
 
     #[test]
-    fn one_sleeps_on_the_sockets_and_the_others_until_something_is_added() {
+    fn a_sleep_ends_when_something_arrives() {
         let (near, far) = UnixDatagram::pair().expect("two sockets");
-        let backoff = Arc::new(Backoff::default());
+        let backoff = Backoff::default();
         backoff.add_sockets(&[near.as_raw_fd()]);
-        let sleep = || {
-            let backoff = Arc::clone(&backoff);
-            std::thread::spawn(move || backoff.short_sleep(LONG, || true))
-        };
-        let begin = clock::now();
-        let until = |done: &dyn Fn() -> bool| {
-            while !done() {
-                assert!(clock::now().since(begin) < LONG / 2, "too slow to tell");
-                std::thread::yield_now();
-            }
-        };
-        let watcher = sleep();
-        until(&|| backoff.has_watcher.load(Ordering::SeqCst));
-        let sleepers = [sleep(), sleep()];
-        until(&|| backoff.sleepers.load(Ordering::SeqCst) == 2);
+        assert!(!backoff.short_sleep(Span::micros(1), || true), "nothing arrived");
         far.send(b"x").expect("a packet");
-        assert!(watcher.join().expect("no panic"), "an arrival");
-        assert_eq!(backoff.sleepers.load(Ordering::SeqCst), 2, "an arrival wakes the one");
-        // A thread that counted itself may not sleep yet; then it sees that the number has changed.
-        backoff.wake();
-        sleepers.into_iter().for_each(|thread| assert!(thread.join().expect("no panic")));
-        assert!(clock::now().since(begin) < LONG, "nobody slept to the end");
+        assert!(backoff.short_sleep(LONG, || true));
     }
 
     #[test]
     fn nobody_sleeps_when_something_is_there() {
-        let backoff = Backoff::default();
-        let begin = clock::now();
-        assert!(backoff.short_sleep(LONG, || false));
-        backoff.has_watcher.store(true, Ordering::Relaxed);
-        backoff.short_sleep(LONG, || false);
-        assert!(clock::now().since(begin) < LONG);
+        assert!(Backoff::default().short_sleep(LONG, || false));
     }
 }

@@ -206,7 +206,6 @@ impl Cntr {
     }
 
     fn notify_change(&self) {
-        self.driver.wake();
         let marks = self.watch.marks();
         if marks != 0 {
             self.wake_and_queue_work(marks);

@@ -215,8 +215,6 @@ impl Cq {
         if state.armed {
             self.wake_armed(&mut state);
         }
-        drop(state);
-        self.driver.wake();
     }
 
     /// Adds an error entry behind the completions so far.
@@ -230,8 +228,6 @@ impl Cq {
         if state.armed {
             self.wake_armed(&mut state);
         }
-        drop(state);
-        self.driver.wake();
     }
 
     /// Wakes sleepers that watch the sockets, after background progress took packets from those.

@@ -74,12 +74,6 @@ impl EndpointDriver {
         lists.sleeping.retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
     }
 
-    /// Wakes the threads that sleep in [`EndpointDriver::poll`], because there is something to read.
-    #[inline]
-    pub(crate) fn wake(&self) {
-        self.backoff.wake();
-    }
-
     /// Drives every endpoint once. Returns whether anything happened. The caller must not hold the lock of its queue,
     /// because endpoints add completions to it.
     pub(crate) fn progress(&self) -> bool {
