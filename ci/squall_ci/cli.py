@@ -18,9 +18,12 @@ import re
 import sys
 from collections.abc import Sequence
 
-from squall_ci import paths, process
+from squall_ci import paths, process, tcp_control
 from squall_ci.registry import BENCHMARKS, Command, find, Group, GROUPS
 from squall_ci.tally import table
+
+# Commands besides the benchmarks that compare squall with tcp.
+COMPARED = ("demo", "netns")
 
 
 def parser_of(group: Group, command: Command) -> argparse.ArgumentParser:
@@ -73,6 +76,8 @@ def call(*words: str) -> int:
         # Another build than that of users would give figures and packages of no use.
         if group is BENCHMARKS or command.name == "package":
             paths.need_release()
+        if group is BENCHMARKS or command.name in COMPARED:
+            tcp_control.enter_own_network()
     status = group.load(command).main(args)
     assert isinstance(status, int)
     return status

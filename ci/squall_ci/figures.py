@@ -15,6 +15,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
+from squall_ci import tcp_control
 from squall_ci.foreign import refuse_partial_record
 from squall_ci.mpis import MPIS
 from squall_ci.paths import die, need, ROOT, say, shown
@@ -339,7 +340,7 @@ def refuse_record(args: argparse.Namespace, part: object) -> None:
 def record(command: str, rounds: int, figures: Mapping[str, float]) -> None:
     """Records the figures of a command in the place of the earlier ones, and writes the pages."""
     rounded = {key: value if isinstance(value, int) else float(f"{value:.4g}") for key, value in figures.items()}
-    condition = f"{os.cpu_count()} cores, {rounds} round{'s' * (rounds != 1)}"
+    condition = f"{os.cpu_count()} cores, {rounds} round{'s' * (rounds != 1)}, tcp under {tcp_control.control()}"
     made = Record(processor(), condition, datetime.date.today().isoformat(), commit() or "unknown", rounded)
     records = load() | {command: made}
     KEPT.write_text(

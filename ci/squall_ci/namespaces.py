@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from squall_ci import tcp_control
 from squall_ci.process import Word
 
 PREFIX = "squall-"
@@ -23,7 +24,7 @@ def ip(*words: Word, check: bool = True) -> subprocess.CompletedProcess[str]:
 
 
 class Namespaces:
-    """Namespaces by the names of their nodes, for as long as the `with` lasts; loopback is up in each."""
+    """Namespaces by the names of their nodes, for as long as the `with` lasts; loopback is up in each, and TCP uses cubic."""
 
     def __init__(self, nodes: Sequence[str]) -> None:
         self.nodes = nodes
@@ -37,10 +38,12 @@ class Namespaces:
 
     def __enter__(self) -> Self:
         self._clean_leftovers()
+        tcp_control.allow()
         try:
             for node in self.nodes:
                 ip("netns", "add", self.name(node))
                 self.ip(node, "link", "set", "lo", "up")
+                self.inside(node, *tcp_control.CHOOSE)
             self.build()
         except BaseException:
             self._take_down()

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from squall_ci import figures
+from squall_ci import figures, tcp_control
 from squall_ci.environment import provider_run
 from squall_ci.paths import TARGET
 
@@ -66,7 +66,8 @@ def conclude(
     """Prints how the figures came about and the targets that were missed, and records what was measured, by command, if asked
     to. Returns the exit status."""
     rounds = 1 if args.quick else args.rounds
-    print(f"\nmedians of {rounds} interleaved rounds, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}")
+    load = f"load average {os.getloadavg()[0]:.1f}"
+    print(f"\nmedians of {rounds} interleaved rounds, {os.cpu_count()} cores, {load}, tcp under {tcp_control.control()}")
     status = print_missed(missed)
     if measured and args.record:
         for command, values in measured.items():

@@ -7,6 +7,8 @@
  * MEASURE is lat:SIZE:ROUNDS    half round trip in microseconds, fi_tsend
  *            latinj:SIZE:ROUNDS the same with fi_tinject
  *            bw:SIZE:ROUNDS     gigabytes (1e9) a second, windows of 16 messages, the receiver's answer after each
+ *            cost:SIZE:ROUNDS   milliseconds of processor time of both sides a gigabyte, windows of 16 messages, whose waits
+ *                               sleep in fi_cq_sread. What the kernel does in threads of its own is not in it
  *            rate:SIZE:ROUNDS   million messages a second, windows of 256
  *            rateinj:SIZE:ROUNDS  the same with fi_tinject
  *            fadd:8:ROUNDS      round trip in microseconds of a fetch_add of 64 bits, one at a time
@@ -38,6 +40,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -106,6 +109,9 @@ static double now(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* Waits sleep; the queue is opened for that if any measure wants it. */
+static int sleeping, may_sleep;
+
 /* A failure of the other side must not leave this one waiting for ever: at most so long without a completion. */
 enum { PATIENCE = 20 };
 static double deadline;
@@ -113,10 +119,12 @@ static double deadline;
 static void progress(void)
 {
 	struct fi_cq_tagged_entry entries[16];
-	ssize_t n = fi_cq_read(cq, entries, 16);
+	ssize_t n = sleeping ? fi_cq_sread(cq, entries, 16, NULL, 1000 * PATIENCE) : fi_cq_read(cq, entries, 16);
 
 	if (n == -FI_EAGAIN) {
 		static unsigned idle;
+		if (sleeping)
+			fail("fi_cq_sread", -FI_ETIMEDOUT);
 		/* Rarely enough that the clock costs nothing. */
 		if ((++idle & 0xffff) != 0)
 			return;
@@ -184,12 +192,16 @@ static void wait_for(uint64_t *counter, uint64_t value)
 static void meet(void)
 {
 	char byte = 0;
+	int sleeps = sleeping;
 
+	sleeping = 0;
 	if (write(channel, &byte, 1) == 1)
 		for (;;) {
 			ssize_t n = recv(channel, &byte, 1, MSG_DONTWAIT);
-			if (n == 1)
+			if (n == 1) {
+				sleeping = sleeps;
 				return;
+			}
 			if (n == 0 || (errno != EAGAIN && errno != EINTR))
 				break;
 			deadline = 0;
@@ -231,7 +243,7 @@ static void open_counter(void)
 static void open_endpoint(void)
 {
 	struct fi_info *hints = fi_allocinfo();
-	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_NONE, .size = 4 * RATE_WINDOW};
+	struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = may_sleep ? FI_WAIT_UNSPEC : FI_WAIT_NONE, .size = 4 * RATE_WINDOW};
 	struct fi_av_attr av_attr = {.type = FI_AV_TABLE, .count = 1};
 	struct fid_fabric *fabric;
 	struct fid_av *av;
@@ -600,6 +612,31 @@ static double verify(size_t size, int rounds)
 	return bytes;
 }
 
+/* The processor time of this process, in seconds. */
+static double used(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+	       (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+}
+
+static double cost(size_t size, int rounds)
+{
+	double begin, mine, theirs;
+
+	windows(size, rounds / 10 + 1, BW_WINDOW, 0);
+	sleeping = 1;
+	begin = used();
+	windows(size, rounds, BW_WINDOW, 0);
+	mine = used() - begin;
+	sleeping = 0;
+	exchange(&mine, &theirs, sizeof mine);
+	/* windows() warms up with a tenth and two more. */
+	return (mine + theirs) * 1e3 / ((double)size * BW_WINDOW * (rounds + rounds / 10 + 2) * 1e-9);
+}
+
 static void measure(const char *what)
 {
 	char name[16];
@@ -618,6 +655,8 @@ static void measure(const char *what)
 		value = latency(size, rounds, 1);
 	else if (!strcmp(name, "bw"))
 		value = windows(size, rounds, BW_WINDOW, 0) * (double)size * 1e-9;
+	else if (!strcmp(name, "cost"))
+		value = cost(size, rounds);
 	else if (!strcmp(name, "rate"))
 		value = windows(size, rounds, RATE_WINDOW, 0) * 1e-6;
 	else if (!strcmp(name, "rateinj"))
@@ -726,6 +765,7 @@ int main(int argc, char **argv)
 		}
 	}
 	for (int i = optind; i < argc; i++) {
+		may_sleep |= strstr(argv[i], "cost") == argv[i];
 		atomics |= strstr(argv[i], "add") != NULL;
 		rma |= strstr(argv[i], "get") == argv[i] || strstr(argv[i], "put") == argv[i];
 	}

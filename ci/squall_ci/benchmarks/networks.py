@@ -1,10 +1,14 @@
 """Measure squall beside tcp, and beside the sockets alone, on three networks: every size from nothing to 4 MiB.
 
-The networks are `lo`, the loopback interface, and `veth 1500` and `veth 9000`, two namespaces joined by a cable of that MTU
-(needs root). For each size: half of a round trip (fi_tsend, fi_trecv), and bandwidth in windows of 16 messages. Up to 1 MiB
+The networks are `lo`, the loopback interface, and pairs of namespaces joined by a cable (needs root): `veth 1500` and
+`veth 9000`, as fast as the processors, and cables of 10 and 25 Gb/s of either MTU, behind a shaper that delays packets by at
+most 1 ms and drops the others. For each size: half of a round trip (fi_tsend, fi_trecv), and bandwidth in windows of 16 messages. Up to 1 MiB
 also half of a round trip of the same trains through squall's UDP port with nothing above it (net/examples/port_limit.rs),
 which is what the sockets need. A ratio above 1 means that squall is faster. A size is within reach if it takes at most 1.05
 x tcp's time, or 1.15 x the sockets'.
+
+Cables also show the processor time of both sides for some sizes, while their threads sleep until something arrives. It
+is that of the two processes; what the kernel does in threads of its own is not in it.
 
 With --frames squall's packets are also sent as frames through AF_XDP (FI_SQUALL_PORT_KIND=xdp) over the cable of MTU 1500,
 in the same rounds, with a table of its own.
@@ -31,11 +35,28 @@ from squall_ci.tally import table
 
 PROVIDERS = ("squall", "tcp")
 SIZES = (0, *(1 << power for power in range(23)))
-NETWORKS = {"lo": None, "veth 1500": 1500, "veth 9000": 9000}
+
+
+@dataclass(frozen=True)
+class Cable:
+    """A cable between two hosts: its MTU, and its rate in Gb/s unless the processors are its only limit."""
+
+    mtu: int
+    rate: int = 0
+
+
+NETWORKS = {
+    "lo": None,
+    "veth 1500": Cable(1500),
+    "veth 9000": Cable(9000),
+    **{f"{rate}G {mtu}": Cable(mtu, rate) for rate in (10, 25) for mtu in (1500, 9000)},
+}
+# The sizes whose processor time is measured.
+COST_SIZES = (64, 64 << 10, 1 << 20)
 # The addresses of the two ends of a cable.
 ADDRESSES = ("10.78.0.1", "10.78.0.2")
-# UDP payload of a full packet of squall's there: on loopback its largest.
-SEGMENTS = {"lo": 16_312, "veth 1500": 1472, "veth 9000": 8972}
+# The largest UDP payload of squall's packets on loopback.
+LOOPBACK_SEGMENT = 16_312
 # The largest message that the sockets alone are measured with: more would overrun their buffers.
 MOST_ALONE = 1 << 20
 # Half a round trip that is within reach: times tcp's, or times that of the sockets alone.
@@ -44,7 +65,8 @@ PORT = "sockets"
 FRAMES = "frames"
 # The kinds of measures of fi_perf, their names and units.
 KINDS = {"lat": "half round trip", "bw": "bandwidth"}
-UNITS = {"lat": "us", "bw": "GB/s"}
+UNITS = {"lat": "us", "bw": "GB/s", "cost": "ms/GB"}
+COST = "processor time"
 # Bytes that a measure of one size moves at most, in one direction.
 MOVED = 48 << 20
 
@@ -62,12 +84,16 @@ class Network:
 
 
 @contextlib.contextmanager
-def cable(mtu: int) -> Iterator[tuple[Network, Namespaces]]:
-    """Yields two namespaces joined by a cable of this MTU, as the place of a benchmark."""
+def cable(mtu: int, rate: int = 0) -> Iterator[tuple[Network, Namespaces]]:
+    """Yields two namespaces joined by a cable of this MTU, as the place of a benchmark. A rate is in Gb/s."""
     need(os.geteuid() == 0, "namespaces need root")
     with Namespaces(["a", "b"]) as net:
         one, other = (f"{address}/24" for address in ADDRESSES)
         net.join("a", "eth0", one, "b", "eth0", other, mtu)
+        if rate:
+            for node in net.nodes:
+                shaper = shlex.split(f"tbf rate {rate}gbit burst 256kb latency 1ms")
+                net.inside(node, "tc", "qdisc", "add", "dev", "eth0", "root", *shaper)
         paths = ",".join(f"/run/netns/{net.name(node)}" for node in net.nodes)
         env = {"FI_SQUALL_IFACE": "", "FI_TCP_IFACE": "eth0"}
         yield Network(["-a", ",".join(ADDRESSES), "-n", paths], env), net
@@ -85,8 +111,21 @@ def words(sizes: Sequence[int], quick: bool) -> list[str]:
     return found
 
 
+def costs(quick: bool) -> list[str]:
+    """Returns the measures of processor time as fi_perf takes them."""
+    most = 20 if quick else 500
+    return [f"cost:{size}:{max(3, min(most, MOVED // (16 * size)))}" for size in COST_SIZES]
+
+
 def measure(where: Network, who: str, plan: list[str]) -> dict[str, float]:
-    """Returns the value of each measure."""
+    """Returns the value of each measure. Queues on which threads may sleep are slower to poll: those have a run of their own."""
+    own = [word for word in plan if word.startswith("cost")]
+    polled = [word for word in plan if word not in own]
+    return {word: value for some in (polled, own) if some for word, value in measure_run(where, who, some).items()}
+
+
+def measure_run(where: Network, who: str, plan: list[str]) -> dict[str, float]:
+    """Returns the value of each measure, from one run of fi_perf."""
     provider = "squall" if who == FRAMES else who
     env = environment(provider) | where.env | ({"FI_SQUALL_PORT_KIND": "xdp"} if who == FRAMES else {})
     result = run([fi_perf(), "-p", provider, *where.options, *plan], env, timeout=300)
@@ -146,7 +185,23 @@ def report(name: str, plan: list[str], samples: Samples) -> None:
     head = ["squall us", "tcp us", "faster", "sockets us", "x sockets", "squall GB/s", "tcp GB/s", "faster"]
     print(table(["bytes", *head], rows))
     summarize(name, plan, samples, "squall")
+    report_costs(name, plan, samples)
     print(f"{name}: {sum(within)} of {len(within)} sizes within reach there and back\n", flush=True)
+
+
+def report_costs(name: str, plan: list[str], samples: Samples) -> None:
+    """Prints the processor time of both sides, a gigabyte and a message."""
+    for word in plan:
+        if word.startswith("cost"):
+            size = int(word.split(":")[1])
+            ours, theirs = (values(samples, who, word) for who in PROVIDERS)
+            each = [
+                f"{statistics.median(some):.3g} ms/GB ({statistics.median(some) * size * 1e-6:.3g} us each)"
+                for some in (ours, theirs)
+            ]
+            print(
+                f"{name}: {figures.bytes_of(size)}: {COST}: squall {each[0]}, tcp {each[1]}: {ratio(ours, theirs):.2f} x tcp's"
+            )
 
 
 def report_frames(name: str, plan: list[str], samples: Samples) -> None:
@@ -186,7 +241,7 @@ def summarize(title: str, plan: list[str], samples: Samples, who: str) -> None:
 def figure_name(word: str) -> str:
     """Returns the name and unit under which a measure of fi_perf is recorded."""
     kind, size, *_ = word.split(":")
-    return f"{figures.bytes_of(int(size))} {KINDS[kind]}, {UNITS[kind]}"
+    return f"{figures.bytes_of(int(size))} {KINDS.get(kind, COST)}, {UNITS[kind]}"
 
 
 def figures_of(plan: list[str], samples: Samples) -> dict[str, float]:
@@ -213,15 +268,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     figures.refuse_record(args, args.quick)
-    plan = words(SIZES, args.quick)
     measured = {}
     for name in args.network or NETWORKS:
+        wire = NETWORKS[name]
+        plan = words(SIZES, args.quick) + (costs(args.quick) if wire else [])
         # A frame fits into a page only at this MTU.
-        frames = args.frames and NETWORKS[name] == 1500
+        frames = args.frames and wire == Cable(1500)
         those = (*PROVIDERS, FRAMES) if frames else PROVIDERS
-        mtu = NETWORKS[name]
-        with cable(mtu) if mtu else contextlib.nullcontext((Network(), None)) as (where, _):
-            samples = collect((*those, PORT), args, partial(measure_one, where, SEGMENTS[name], plan))
+        # The UDP payload of a full packet of squall's.
+        segment = wire.mtu - 28 if wire else LOOPBACK_SEGMENT
+        with cable(wire.mtu, wire.rate) if wire else contextlib.nullcontext((Network(), None)) as (where, _):
+            samples = collect((*those, PORT), args, partial(measure_one, where, segment, plan))
         print(f"## {name}\n")
         report(name, plan, samples)
         if frames:

@@ -87,7 +87,7 @@ class Recording(unittest.TestCase):
             row = "| one host, shared memory: 64 B half round trip, us | 3 | 6 | shm 5 | `bench host`, `demo` |\n"
             self.assertIn(row, pages[0].read_text())
             self.assertIn("| 64 B half round trip, us | 3 | 4 | 5 | 6 |", lines("host"))
-            self.assertRegex(lines("host")[-1], r"^\*Z80, \d+ cores, 3 rounds, 2\d{3}-\d\d-\d\d\.\*$")
+            self.assertRegex(lines("host")[-1], r"^\*Z80, \d+ cores, 3 rounds, tcp under \w+, 2\d{3}-\d\d-\d\d\.\*$")
             self.assertIn(lines("host")[-1], pages[1].read_text())
             self.assertIn('\n   "1 MiB bandwidth, GB/s, packets": 4.0,\n', figures.KEPT.read_text())
 
