@@ -184,7 +184,11 @@ class Reader:
     def machines(self) -> str:
         """Returns the line below a table of README: the processors, with the dates."""
         records = [self.records[command] for command in self.commands]
-        return "\n\n*" + "; ".join(dict.fromkeys(f"{record.processor}, {record.date}" for record in records)) + ".*"
+        controls = [
+            found[0] if (found := re.search("tcp under [^,]+, ", f"{record.condition}, ")) else "" for record in records
+        ]
+        places = [f"{record.processor}, {control}{record.date}" for record, control in zip(records, controls)]
+        return "\n\n*" + "; ".join(dict.fromkeys(places)) + ".*"
 
 
 def bytes_of(size: float) -> str:

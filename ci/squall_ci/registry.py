@@ -134,7 +134,7 @@ BENCHMARKS = Group(
         Command("messages", "2 min", "bandwidth, latency and message rate beside tcp and ofi_rxd", "provider", "perf"),
         Command("atomics", "1 min", "atomics beside a tagged round trip, ofi_rxm and ofi_rxd", "provider", "perf"),
         Command("host", "2 min", "through shared memory beside packets, tcp and libfabric's shm", "provider", "perf"),
-        Command("networks", "1 min", "every size to 4 MiB beside tcp, on loopback and over cables", "provider"),
+        Command("networks", "5 min", "every size to 4 MiB beside tcp, on loopback and over cables", "provider"),
         Command("loss", "3 min", "beside tcp over a cable that loses packets", "root nft ethtool provider"),
         Command("mpi", "10 min, `--quick` 1", "ping-pong and collectives under three MPIs beside tcp", "provider"),
         Command("busy", "2 min", "HPC Challenge and ScaLAPACK where processors are short, beside tcp", "ompi4 provider"),
