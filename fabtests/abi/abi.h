@@ -88,6 +88,8 @@ struct want {
 	enum fi_wait_obj wait;
 	uint64_t selective; /* FI_SELECTIVE_COMPLETION or 0 */
 	uint64_t tx_op_flags;
+	/* FI_ORDER_* of both directions; 0: the provider's own. */
+	uint64_t order;
 	int mr_mode;
 	uint32_t version;
 	/* Authorisation keys, as strings; NULL: none. */
@@ -108,6 +110,7 @@ static inline struct fi_info *abi_info(const struct want *want)
 	hints->domain_attr->data_progress = want->progress;
 	hints->domain_attr->mr_mode = want->mr_mode;
 	hints->tx_attr->op_flags = want->tx_op_flags;
+	hints->tx_attr->msg_order = hints->rx_attr->msg_order = want->order;
 	hints->fabric_attr->prov_name = strdup(want->provider ? want->provider : "squall");
 	if (want->domain_key) {
 		hints->domain_attr->auth_key = (uint8_t *)strdup(want->domain_key);

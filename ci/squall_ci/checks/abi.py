@@ -10,7 +10,8 @@ tsan      with ThreadSanitizer in the tests, the provider and Rust's standard li
           clang and a nightly compiler: rustup component add --toolchain nightly rust-src.
 
 `cargo test -p squall-fi --test abi` runs all programs as they are, by packets and through shared memory
-(fabtests/abi/runs.toml). `histories` plays random histories beside a model; HISTORIES_SEED=n plays one again. `model` and
+(fabtests/abi/runs.toml). `histories` plays random histories beside a model; HISTORIES_SEED=n plays one again. `order` plays
+random operations whose order is promised beside another model; `order SEED` plays one sequence again. `model` and
 `receives` try the options of every data call beside a model of the manual pages; MODEL_EVERY=n takes about every n-th
 combination, as slow checkers do.
 """
@@ -39,7 +40,7 @@ OUT = TARGET / "abi"
 PROGRAMS = ("getinfo", "objects", "waits", "triggers", "messages", "onesided", "processes", "threads")
 MODELS = ("model", "receives")
 # Random histories that are compared with a model, whatever the network and whatever checker runs the program.
-HISTORIES = ("histories",)
+HISTORIES = ("histories", "order")
 # Programs whose tests have a process each.
 APART = ("findings", "identity", "collectives", "operators")
 # Programs that run under two libfabrics. Other providers lend us their queues under 2.3 and later; each is unloaded in a way of its own.
