@@ -32,8 +32,12 @@ def allow() -> None:
         allowed.flush()
 
     if CONTROL not in before.split():
-        write(f"{before.strip()} {CONTROL}")
-        atexit.register(write, before)
+        try:
+            write(f"{before.strip()} {CONTROL}")
+        except OSError as error:
+            say(f"tcp does not run under {CONTROL}: the kernel does not have it: {error}")
+        else:
+            atexit.register(write, before)
 
 
 def enter_own_network() -> None:
@@ -51,7 +55,7 @@ def enter_own_network() -> None:
         say(f"tcp runs under {control()}, the setting of this machine: no network namespace of its own: {why}")
         return
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    subprocess.run(CHOOSE, check=True)
+    subprocess.run(CHOOSE, stderr=subprocess.DEVNULL, check=False)
 
 
 def control() -> str:

@@ -3,6 +3,7 @@ import subprocess
 import sys
 import unittest
 
+from squall_ci import tcp_control
 from squall_ci.paths import ROOT
 
 PROGRAM = """
@@ -15,7 +16,15 @@ with Namespaces(["a"]) as net:
 """
 
 
-@unittest.skipUnless(os.geteuid() == 0, "network namespaces need root")
+AVAILABLE = tcp_control.SETTINGS / "tcp_available_congestion_control"
+
+
+def has_namespaces() -> bool:
+    return os.geteuid() == 0 and subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode == 0
+
+
+@unittest.skipUnless(has_namespaces(), "there are no network namespaces to make")
+@unittest.skipUnless(AVAILABLE.exists() and tcp_control.CONTROL in AVAILABLE.read_text(), "the kernel has no cubic")
 class Control(unittest.TestCase):
     def test_tcp_is_measured_under_cubic(self) -> None:
         # In a process of its own, since there is no way back out of the namespace.
