@@ -781,10 +781,10 @@ impl MessagePort for ShmPort {
         // wrote, or the peer finds the flag.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         self.events.is_empty()
-            && self.connections.iter().flatten().all(|connection| match connection {
+            && self.connections.iter_mut().flatten().all(|connection| match connection {
                 Connection { stage: Stage::Open, rings: Some(rings), .. } => {
                     rings.reader.is_empty(&rings.segment)
-                        && !rings.writer.may_resume(&rings.segment)
+                        && !rings.writer.take_new_room(&rings.segment)
                         && rings.writer.taken(&rings.segment) == rings.taken
                 }
                 _ => true,

@@ -166,9 +166,10 @@ impl RingWriter {
         !self.refuses_messages
     }
 
-    /// Returns whether the reader has room for messages again, after it had none.
-    pub(super) fn may_resume(&self, segment: &Segment) -> bool {
-        self.refuses_messages && self.room(segment) != MessageRoom::None
+    /// Returns whether the reader has room for messages again, after it had none. It is news once:
+    /// a writer with nothing left to send may sleep afterwards.
+    pub(super) fn take_new_room(&mut self, segment: &Segment) -> bool {
+        self.refuses_messages && self.has_message_room(segment)
     }
 
     /// Returns the number of records written.

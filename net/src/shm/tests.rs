@@ -121,7 +121,7 @@ fn a_deferred_record_is_offered_again_before_later_ones() {
 }
 
 /// A sender learns within a ring's length that its peer has no room for messages, sends other records nevertheless, and
-/// is woken when there is room again.
+/// is woken once when there is room again.
 #[test]
 fn messages_stop_within_one_ring_without_room() {
     let [(mut a, to_b), (mut b, to_a)] = pair("room");
@@ -151,7 +151,9 @@ fn messages_stop_within_one_ring_without_room() {
     let mut poll = libc::pollfd { fd: a.fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: poll(2) writes the results of one `pollfd`, a local variable.
     assert_eq!(unsafe { libc::poll(&raw mut poll, 1, 0) }, 1, "it is woken");
-    assert!(!a.announce_sleep() && a.send_message(to_b, record));
+    assert!(!a.announce_sleep(), "there is room again");
+    assert!(a.announce_sleep(), "a sender with nothing to send may sleep");
+    assert!(a.send_message(to_b, record));
 }
 
 #[test]
