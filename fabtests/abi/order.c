@@ -434,7 +434,7 @@ static void collect(const struct side *s, const struct op *op, unsigned char *co
 	}
 }
 
-/* Makes a call until it is accepted. Whoever waits for a receive gets it. */
+/* Repeats a call until it is accepted. Meanwhile a message that waits for a receive gets one. */
 #define POST(s, call)                                                                                                         \
 	do {                                                                                                                  \
 		double end_ = abi_now() + PATIENCE;                                                                           \

@@ -626,14 +626,13 @@ static double cost(size_t size, int rounds)
 {
 	double begin, mine, theirs;
 
-	windows(size, rounds / 10 + 1, BW_WINDOW, 0);
 	sleeping = 1;
 	begin = used();
 	windows(size, rounds, BW_WINDOW, 0);
 	mine = used() - begin;
 	sleeping = 0;
 	exchange(&mine, &theirs, sizeof mine);
-	/* windows() warms up with a tenth and two more. */
+	/* The rounds that warm up count as well. */
 	return (mine + theirs) * 1e3 / ((double)size * BW_WINDOW * (rounds + rounds / 10 + 2) * 1e-9);
 }
 
