@@ -10,7 +10,9 @@ use crate::memory::{Buf, Memory};
 use crate::operation::{
     Action, MatchSpace, Operation, PeerId, RemoteIov, RemoteSeg, SubmitError, Submitted,
 };
-use crate::ops::{OpOwner, OpWork, RESOURCE_MEMORY, ReadOwner, ReportTime, SesLabel, TxOp, UserOp};
+use crate::ops::{
+    OpBytes, OpOwner, OpWork, RESOURCE_MEMORY, ReadOwner, ReportTime, SesLabel, TxOp, UserOp,
+};
 use crate::policy::{self, CompletionTime, Copy, OpClass, OpSize, Plan, PolicyInput, Protocol};
 use crate::shm::RecordOutput;
 use crate::shm::record::MAX_WHOLE;
@@ -249,24 +251,22 @@ impl Outbound {
         buf: Buf,
         draft: OpDraft,
     ) -> Key {
-        let OpDraft { work, peer, label, owner, plan, turn } = draft;
-        let mut op = TxOp::new_internal(work, peer);
-        op.context = Some(id);
-        op.label = label;
-        op.owner = owner;
-        op.classes = turn.classes;
-        if plan.copy == Copy::Call {
-            op.bytes.copied = Some(self.ops.copy_payload(mem, &buf, 0, label.len));
+        let OpDraft { work, peer, label, mut owner, plan, turn } = draft;
+        let bytes = if plan.copy == Copy::Call {
+            let copied = Some(self.ops.copy_payload(mem, &buf, 0, label.len));
+            OpBytes { buf: Buf::Empty, offset: 0, copied }
         } else {
-            op.bytes.buf = buf;
-        }
-        if let OpOwner::User(user) = &mut op.owner {
+            OpBytes { buf, offset: 0, copied: None }
+        };
+        if let OpOwner::User(user) = &mut owner {
             self.outstanding += 1;
             if plan.complete == CompletionTime::Call {
                 step.report.complete(user.completion(peer, &label, 0, None));
                 user.when = ReportTime::Reported;
             }
         }
+        let (context, classes) = (Some(id), turn.classes);
+        let op = TxOp { context, label, bytes, owner, classes, ..TxOp::new_internal(work, peer) };
         self.ops.add(op)
     }
 }
