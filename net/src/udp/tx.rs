@@ -539,7 +539,7 @@ impl UdpSender {
         };
         if piece.len < LONG_PIECE && self.has_staging_room(bytes) {
             let start = self.staging.len();
-            packets.part(0..count).copy_run(&mut self.staging);
+            packets.part(0..count).copy_run(bytes, &mut self.staging);
             self.push_piece(self.staging[start..].as_ptr(), bytes);
             return (count, bytes);
         }
