@@ -1,19 +1,17 @@
 //! The endpoint's state machine. It routes calls, packets and events to the parts of the engine.
 
-mod foreign;
 mod holdings;
 mod packet_sizes;
-mod packets;
 mod rates;
+mod receive;
 mod shm;
 mod shutdown;
 mod teardown;
-mod trains;
 mod verified_peers;
 
 use core::net::SocketAddr;
 
-pub use packets::PacketMarks;
+pub use receive::PacketMarks;
 pub use shm::{ShmCloseReason, ShmInterface, VerifiedPeer};
 pub use shutdown::Shutdown;
 
@@ -102,7 +100,7 @@ impl Engine {
         let mut secret = SecretRng::new(&config.secret);
         pdc.contact = Contact::Introduced(secret.seed());
         if let Some(wire) = &config.wire {
-            foreign::adapt_transport(&mut pdc, wire);
+            receive::foreign::adapt_transport(&mut pdc, wire);
         }
         let mut part = || SecretRng::new(&secret.seed());
         let (handshakes, outbound, mut hashes) = (part(), part(), part());

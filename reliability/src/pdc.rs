@@ -26,7 +26,7 @@ use control_path::ControlPath;
 pub(crate) use lifecycle::{Lifecycle, Outcome, Phase};
 use numbers::Numbers;
 pub(crate) use receive::Pending;
-pub(crate) use runs::{accept_run, expects_run_at, send_end, send_run};
+pub(crate) use runs::{accept_run, send_end, send_run};
 
 /// Time without an answer to a packet after which every timeout is reported to the engine
 /// ([`Event::Waits`]).
