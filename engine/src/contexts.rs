@@ -13,6 +13,7 @@ use crate::packet_form::PacketForm;
 use crate::part::Part;
 use crate::reliability::{PdcId, Pdcs};
 use crate::slab::Key;
+use crate::wire::MessageTemplate;
 
 /// Table of the operations that wait for response data, indexed by the slot number that the
 /// response carries.
@@ -83,6 +84,8 @@ pub(crate) struct Context {
     /// The fields and sizes of packets that follow from the wire.
     pub(crate) form: PacketForm,
     pub(crate) initiator: bool,
+    /// The headers of the peer's last ordinary message, which predict those of the next.
+    pub(crate) template: Option<Box<MessageTemplate>>,
     /// Operations that still have packets to build, in order.
     pub(crate) queue: VecDeque<Key>,
     /// Operations that may not begin yet, and that operations in the queue may overtake. They are older than those in
@@ -325,6 +328,7 @@ impl Contexts {
             max_packet,
             form,
             initiator,
+            template: None,
             queue: VecDeque::new(),
             set_aside: VecDeque::new(),
             aside_classes: OperationClasses::NONE,

@@ -7,6 +7,9 @@
 //!    the payload into place.
 //! 4. `conclude` reports to the transport what became of it.
 //!
+//! The headers of most messages that one packet carries are as those of the message before on the
+//! same context predict. Then they are compared instead of parsed (`predict`), and all else is the same.
+//!
 //! Packets without data end with the second step. Packets that are not usual take the same steps
 //! beside this path: those behind a private header (`prefixes`), those that a switch trimmed
 //! (`trimmed`), handshakes (`handshakes`), and all packets on the wire of another implementation
@@ -18,8 +21,11 @@ pub(super) mod foreign;
 mod handshakes;
 mod parse;
 mod place;
+mod predict;
 mod prefixes;
 mod requests;
+#[cfg(test)]
+mod tests;
 mod trimmed;
 
 use core::net::SocketAddr;
@@ -101,10 +107,24 @@ impl<M: Memory> PacketReceiver<'_, M> {
     /// Handles a packet, and the packets behind it in `train` that continue it.
     #[inline]
     fn handle_packet(&mut self, arrival: &Arrival, bytes: &[u8], train: &mut Train<'_>) {
-        let packet = match wire::parse(bytes) {
+        let (packet, context) = match self.predict(bytes) {
+            Some((packet, context)) => (Ok(packet), Some(context)),
+            None => (wire::parse(bytes), None),
+        };
+        let packet = match packet {
             Ok(Packet::Request { pds, ses, payload }) => {
                 let data = DataPacket::new(&pds, &ses, bytes, payload);
-                let Some((peer, delivery)) = self.classify(&data, arrival) else { return };
+                let origin = match context {
+                    Some(context) => context.into(),
+                    None => match self.find_origin(&data) {
+                        Some(origin) => origin,
+                        None => return,
+                    },
+                };
+                let Some((peer, delivery)) = self.classify(origin, &data, arrival) else { return };
+                if context.is_none() {
+                    self.keep_template(&delivery, &data);
+                }
                 if self.engine.pdcs.has_fragments() {
                     return self.receive_beside_fragments(peer, None, &data, delivery);
                 }

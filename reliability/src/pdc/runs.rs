@@ -47,9 +47,7 @@ fn take<D: Copy>(
     counters.rx_bytes += packets * u64::from(arrival.bytes);
     counters.rx_ce += if arrival.ce { packets } else { 0 };
     counters.rx_accepted += packets;
-    for _ in 0..count {
-        pdc.count_arrival(now, arrival, false, None, shared);
-    }
+    pdc.count_arrivals(now, (arrival, count), shared);
     if !pdc.rx.has_no_gaps() {
         shared.counters.rx_out_of_order += packets;
     }

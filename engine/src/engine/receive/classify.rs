@@ -16,25 +16,31 @@ use crate::reliability::{
 use crate::wire::{self, Dest, Packet, Ses, StdRequest};
 
 impl<M: Memory> PacketReceiver<'_, M> {
-    /// Returns the sender of a data packet, and the transport's token, if the packet is new and the
-    /// engine must process it.
+    /// Returns the sender of a data packet, with the context that the packet names.
+    #[inline]
+    pub(super) fn find_origin(&mut self, data: &DataPacket<'_>) -> Option<Origin> {
+        match data.pds.dest {
+            Dest::Pdc(number) => match self.engine.pdcs.find_context(number) {
+                Some(context) => self.check_source(context).map(Into::into),
+                None => {
+                    self.reject(data.pds, data.ses);
+                    None
+                }
+            },
+            Dest::Syn { .. } => self.find_initiator(data.pds, data.ses),
+        }
+    }
+
+    /// Returns the peer that sent a data packet, and the transport's token, if the packet is new and
+    /// the engine must process it.
     #[inline]
     pub(super) fn classify(
         &mut self,
+        origin: Origin,
         data: &DataPacket<'_>,
         arrival: &Arrival,
     ) -> Option<(PeerId, Delivery)> {
         let &DataPacket { pds, ses, .. } = data;
-        let origin = match pds.dest {
-            Dest::Pdc(number) => match self.engine.pdcs.find_context(number) {
-                Some(context) => self.check_source(context)?.into(),
-                None => {
-                    self.reject(pds, ses);
-                    return None;
-                }
-            },
-            Dest::Syn { .. } => self.find_initiator(pds, ses)?,
-        };
         let peer = PeerId(origin.peer().0);
         if let Ses::Std(request) = ses
             && !is_addressed_to_us(&self.engine.config, self.engine.peers.get(peer), request)
@@ -127,13 +133,20 @@ impl<M: Memory> PacketReceiver<'_, M> {
         }
     }
 
-    /// Returns the context if the packet came from its peer's address.
+    /// Returns the context if the packet came from its peer's address, and counts the packet
+    /// otherwise.
     #[inline]
     fn check_source(&mut self, context: NamedContext) -> Option<NamedContext> {
-        let peer = self.engine.peers.get(PeerId(context.peer.0));
-        let is_from = peer.addr().ip() == self.src.ip();
+        let is_from = self.is_from(context);
         self.engine.report.counters.rx_foreign += u64::from(!is_from);
         is_from.then_some(context)
+    }
+
+    /// Returns whether the packet came from the address of the context's peer.
+    #[inline]
+    pub(super) fn is_from(&self, context: NamedContext) -> bool {
+        let peer = self.engine.peers.get(PeerId(context.peer.0));
+        peer.addr().ip() == self.src.ip()
     }
 
     /// Returns the verified peer that sent a SYN, identified by its address, the port that it claims

@@ -69,7 +69,8 @@ impl<M: Memory> PacketReceiver<'_, M> {
         let packet = match wire::parse(bytes) {
             Ok(Packet::Request { pds, ses, payload }) => {
                 let data = DataPacket::new(&pds, &ses, bytes, payload);
-                let Some((peer, delivery)) = self.classify(&data, &arrival) else { return };
+                let Some(origin) = self.find_origin(&data) else { return };
+                let Some((peer, delivery)) = self.classify(origin, &data, &arrival) else { return };
                 if !prefixes.telemetry.is_empty() {
                     self.engine.pdcs.keep_telemetry(&delivery, &prefixes.telemetry);
                 }
