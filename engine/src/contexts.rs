@@ -482,6 +482,7 @@ impl Contexts {
     }
 
     /// Returns whether no context has anything to send.
+    #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.active.is_empty()
     }

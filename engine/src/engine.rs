@@ -348,6 +348,9 @@ impl Engine {
     /// Adds packets that may leave now to `batch`, until the configured number is reached at the end
     /// of a train. Returns true if there may be more.
     pub fn poll_transmit(&mut self, now: Time, batch: &mut Batch) -> bool {
+        if !self.has_output() {
+            return false;
+        }
         let limit = batch.packets.len() + self.config.batch_packets;
         self.report.counters.tx_handshakes_dropped += self.handshakes.take_dropped();
         let paths = self.pdcs.config().paths.paths();
@@ -377,6 +380,18 @@ impl Engine {
             }
             self.drain_events(now);
         }
+    }
+
+    /// Returns whether [`Self::poll_transmit`] may have something to send. Drivers call it after
+    /// everything that arrived, and mostly there is nothing.
+    #[inline]
+    fn has_output(&self) -> bool {
+        !self.contexts.is_idle()
+            || self.pdcs.has_control()
+            || self.pdcs.has_rate_packets()
+            || self.handshakes.has_output()
+            || self.outbound.has_repeats()
+            || self.unmatched.has_nacks()
     }
 
     /// Returns whether a packet of an earlier batch may still be sent, that is, whether the memory

@@ -33,24 +33,17 @@ impl Inbox {
         {
             return false;
         }
-        let mut at = offset;
         match &mut message.place {
-            MessageBuffer::User(target) => {
-                for payload in payloads {
-                    target.write(mem, at, payload);
-                    at += payload.len() as u64;
-                }
-            }
+            MessageBuffer::User(target) => target.write_all(mem, (offset, len), payloads),
             MessageBuffer::Stash(bytes) => {
+                let mut from = offset as usize;
                 for payload in payloads {
-                    let from = at as usize;
                     bytes[from..from + payload.len()].copy_from_slice(payload);
-                    at += payload.len() as u64;
+                    from += payload.len();
                 }
             }
             MessageBuffer::None | MessageBuffer::Discard => return false,
         }
-        debug_assert_eq!(at, offset + len, "the payloads are as long as the caller said");
         message.record_packet(step.now, len, None);
         step.report.counters.rx_payload_bytes += len;
         if message.head.extent.has_arrived() {
