@@ -506,8 +506,8 @@ pub(crate) fn on_rates<D: Copy>(
     packet: &cc::RatePacket,
     shared: &mut Shared<D>,
 ) {
-    let (kind, grant) = (cc::FeedbackKind::Control, Some(cc::Grant::Rates(packet)));
-    let feedback = cc::Feedback { now, kind, grant, ..cc::Feedback::default() };
+    let (kind, extension) = (cc::FeedbackKind::Control, cc::FeedbackExtension::Rates(packet));
+    let feedback = cc::Feedback { now, kind, extension, ..cc::Feedback::default() };
     pdc.tx.on_feedback(&feedback, &mut pdc.timers, shared);
 }
 
