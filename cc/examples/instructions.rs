@@ -11,8 +11,8 @@ use std::process::ExitCode;
 
 use squall_cc::base::{Rate, Rng, Span, Time};
 use squall_cc::{
-    Feedback, FeedbackKind, Grant, Hops, IntHop, NetworkProfile, PathSelector, PathSignal, Paths,
-    PathsConfig, Sender, SenderCc, SenderConfig, SentPacket,
+    Feedback, FeedbackExtension, FeedbackKind, Hops, IntHop, NetworkProfile, PathSelector,
+    PathSignal, Paths, PathsConfig, Sender, SenderCc, SenderConfig, SentPacket,
 };
 
 const MTU: u32 = 4096;
@@ -42,7 +42,7 @@ macro_rules! reports {
                 for sent in 0..times {
                     feedback.now += $apart;
                     let hops = telemetry(feedback.now, sent);
-                    let with_records = Feedback { int: &hops, ..feedback };
+                    let with_records = Feedback { extension: FeedbackExtension::Telemetry(&hops), ..feedback };
                     $case(black_box(&mut sender), black_box(&with_records));
                 }
             })+
@@ -69,8 +69,8 @@ fn warm(sender: &mut Sender) {
         now += Span(330);
         let _ = sender
             .on_send(now, &SentPacket { bytes: MTU, backlog: 1 << 20, ..SentPacket::default() });
-        let grant = Some(Grant::Credit(1 << 20));
-        sender.on_feedback(&Feedback { now, in_flight: 50_000, grant, ..ack(false, 5) });
+        let extension = FeedbackExtension::Credit(1 << 20);
+        sender.on_feedback(&Feedback { now, in_flight: 50_000, extension, ..ack(false, 5) });
     }
 }
 

@@ -19,7 +19,7 @@ pub use budget::{
 };
 pub use credit::{CREDIT_UNIT, CreditConfig, credit_bytes, credit_units};
 pub(crate) use feedback::LANES;
-pub use feedback::{Feedback, FeedbackKind, Grant, Hops, IntHop, MOST_HOPS};
+pub use feedback::{Feedback, FeedbackExtension, FeedbackKind, Hops, IntHop, MOST_HOPS};
 pub use rate_packet::{
     LinkEntries, LinkEntry, LinkState, MOST_LINKS, RatePacket, Speculation, StartEpoch,
 };

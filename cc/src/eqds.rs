@@ -20,8 +20,8 @@ use alloc::sync::Arc;
 use squall_base::Time;
 
 use crate::controller::{
-    Budget, Feedback, FeedbackKind, FlowEvent, Grant, RequestState, SenderAction, SenderCc,
-    SenderMetrics, SentPacket, Stamp,
+    Budget, Feedback, FeedbackExtension, FeedbackKind, FlowEvent, RequestState, SenderAction,
+    SenderCc, SenderMetrics, SentPacket, Stamp,
 };
 pub use config::EqdsConfig;
 pub use credited::{CreditWindow, CreditedConfig, CreditedSender};
@@ -159,9 +159,9 @@ impl Eqds {
 
     /// Processes the credit information of a report.
     fn on_credit_feedback(&mut self, feedback: &Feedback<'_>) {
-        let granted = match feedback.grant {
-            Some(Grant::Credit(cumulative)) => Some(cumulative),
-            Some(Grant::Rates(_)) | None => None,
+        let granted = match feedback.extension {
+            FeedbackExtension::Credit(cumulative) => Some(cumulative),
+            _ => None,
         };
         match feedback.kind {
             FeedbackKind::Acked => {

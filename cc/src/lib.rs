@@ -63,10 +63,10 @@
 //! | DCQCN | [`FeedbackKind::Notified`], bytes of `on_send`, `on_timer` | `rate` | [`ReceiverAction::Notify`] |
 //! | TIMELY | `rtt`, `bytes` | `rate`, `burst` | PDC |
 //! | MPRDMA | `ecn`, `marked` of `packets` | `window` | PDC |
-//! | Dart | [`Feedback::share`](crate::Feedback), and as DCQCN | `rate`, `window` | [`AckSignals`]`::{share, state, hide_marks}`, messages and sources counted, [`ReceiverAction::Notify`] |
-//! | EQDS, RCCC | [`Grant::Credit`], [`FlowEvent::Blocked`] | `credit`, [`RequestState::Demand`], [`SenderAction::RequestCredit`] | [`ReceivedPacket::demand`], [`ReceiverAction::Credit`], `next_timer` |
+//! | Dart | [`FeedbackExtension::Share`], and as DCQCN | `rate`, `window` | [`AckSignals`]`::{share, state, hide_marks}`, messages and sources counted, [`ReceiverAction::Notify`] |
+//! | EQDS, RCCC | [`FeedbackExtension::Credit`], [`FlowEvent::Blocked`] | `credit`, [`RequestState::Demand`], [`SenderAction::RequestCredit`] | [`ReceivedPacket::demand`], [`ReceiverAction::Credit`], `next_timer` |
 //! | 3CPO, where nothing is multicast | `rtt`, `round_end` | `rate` | PDC |
-//! | s-PERC, 1RC | [`Grant::Rates`], [`FlowEvent::Blocked`] | `rate`, `credit` (none until there is a rate), [`SenderAction::SendRatePacket`], [`RequestState::Speculative`], [`SenderAction::Rewind`] | rate packets sent back; switches: [`SpercLink`], [`WindowTable`] |
+//! | s-PERC, 1RC | [`FeedbackExtension::Rates`], [`FlowEvent::Blocked`] | `rate`, `credit` (none until there is a rate), [`SenderAction::SendRatePacket`], [`RequestState::Speculative`], [`SenderAction::Rewind`] | rate packets sent back; switches: [`SpercLink`], [`WindowTable`] |
 //! | REPS, STrack's, bitmap, mixed | [`PathSignal`] | `pick(cwnd_packets)` | none |
 //! | MPRDMA's virtual paths | [`PathSignal`] of each ACK | `pick(cwnd_packets)` | none |
 //! | PLB | [`PathSignal`] counted per `cwnd_packets`, `on_idle` | `pick` | none |
@@ -115,12 +115,12 @@ mod tuning;
 pub use baselines::*;
 pub use by_name::{ChoiceError, NameAndSummary};
 pub use controller::{
-    AckSignals, AckStyle, Budget, CREDIT_UNIT, Congestion, CreditConfig, Feedback, FeedbackKind,
-    FlowEvent, Grant, Hops, IntHop, LineShare, LinkEntries, LinkEntry, LinkState, LossThreshold,
-    MOST_HOPS, MOST_LINKS, RCVD_UNIT, RatePacket, ReceivedPacket, ReceiverAction, ReceiverCc,
-    ReceiverConfig, RequestState, RxFlow, Scope, SenderAction, SenderCc, SenderList, SenderMetrics,
-    SenderParameters, SentPacket, ShareConfig, Speculation, Stamp, StartEpoch, WHOLE_SHARE,
-    credit_bytes, credit_units, received_between,
+    AckSignals, AckStyle, Budget, CREDIT_UNIT, Congestion, CreditConfig, Feedback,
+    FeedbackExtension, FeedbackKind, FlowEvent, Hops, IntHop, LineShare, LinkEntries, LinkEntry,
+    LinkState, LossThreshold, MOST_HOPS, MOST_LINKS, RCVD_UNIT, RatePacket, ReceivedPacket,
+    ReceiverAction, ReceiverCc, ReceiverConfig, RequestState, RxFlow, Scope, SenderAction,
+    SenderCc, SenderList, SenderMetrics, SenderParameters, SentPacket, ShareConfig, Speculation,
+    Stamp, StartEpoch, WHOLE_SHARE, credit_bytes, credit_units, received_between,
 };
 pub use eqds::{CreditReceiver, CreditWindow, CreditedConfig, CreditedSender, Eqds, EqdsConfig};
 pub use error::ConfigError;

@@ -4,9 +4,9 @@
 use proptest::prelude::*;
 use squall_cc::base::{Rate, Rng, Span, Time};
 use squall_cc::{
-    AckSignals, Budget, Feedback, FeedbackKind, FlowEvent, Grant, NetworkProfile, PathSelector,
-    PathSignal, Paths, PathsConfig, ReceivedPacket, Receiver, ReceiverCc, RxFlow, Sender, SenderCc,
-    SenderConfig, SenderMetrics, SentPacket,
+    AckSignals, Budget, Feedback, FeedbackExtension, FeedbackKind, FlowEvent, NetworkProfile,
+    PathSelector, PathSignal, Paths, PathsConfig, ReceivedPacket, Receiver, ReceiverCc, RxFlow,
+    Sender, SenderCc, SenderConfig, SenderMetrics, SentPacket,
 };
 
 const MTU: u32 = 4096;
@@ -57,7 +57,7 @@ impl Report {
             in_flight: self.in_flight,
             penalty: self.penalty,
             restore_cwnd: self.restore_cwnd,
-            grant: self.grant.map(Grant::Credit),
+            extension: self.grant.map_or(FeedbackExtension::None, FeedbackExtension::Credit),
             round_end: self.round_end,
             ..Feedback::default()
         });
@@ -344,7 +344,7 @@ proptest! {
                     packets: 1,
                     rtt: Some(BASE),
                     delivered: Some(MTU.into()),
-                    grant: Some(Grant::Credit(granted)),
+                    extension: FeedbackExtension::Credit(granted),
                     round_end: true,
                     ..Feedback::default()
                 });

@@ -13,7 +13,7 @@ use crate::packet_form::PacketForm;
 use crate::part::Part;
 use crate::reliability::{PdcId, Pdcs};
 use crate::slab::Key;
-use crate::wire::MessageHeaders;
+use crate::wire::{MessageHeaders, MessageTemplate};
 
 /// Table of the operations that wait for response data, indexed by the slot number that the
 /// response carries.
@@ -86,6 +86,8 @@ pub(crate) struct Context {
     /// The headers of ordinary messages on a packet delivery context that has sent one.
     pub(crate) headers: Option<MessageHeaders>,
     pub(crate) initiator: bool,
+    /// The headers of the peer's last ordinary message, which predict those of the next.
+    pub(crate) template: Option<Box<MessageTemplate>>,
     /// Operations that still have packets to build, in order.
     pub(crate) queue: VecDeque<Key>,
     /// Operations that may not begin yet, and that operations in the queue may overtake. They are older than those in
@@ -329,6 +331,7 @@ impl Contexts {
             form,
             headers: None,
             initiator,
+            template: None,
             queue: VecDeque::new(),
             set_aside: VecDeque::new(),
             aside_classes: OperationClasses::NONE,
@@ -482,6 +485,7 @@ impl Contexts {
     }
 
     /// Returns whether no context has anything to send.
+    #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.active.is_empty()
     }

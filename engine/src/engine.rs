@@ -1,19 +1,17 @@
 //! The endpoint's state machine. It routes calls, packets and events to the parts of the engine.
 
-mod foreign;
 mod holdings;
 mod packet_sizes;
-mod packets;
 mod rates;
+mod receive;
 mod shm;
 mod shutdown;
 mod teardown;
-mod trains;
 mod verified_peers;
 
 use core::net::SocketAddr;
 
-pub use packets::PacketMarks;
+pub use receive::PacketMarks;
 pub use shm::{ShmCloseReason, ShmInterface, VerifiedPeer};
 pub use shutdown::Shutdown;
 
@@ -93,7 +91,7 @@ impl Engine {
         let mut secret = SecretRng::new(&config.secret);
         pdc.contact = Contact::Introduced(secret.seed());
         if let Some(wire) = &config.wire {
-            foreign::adapt_transport(&mut pdc, wire);
+            receive::foreign::adapt_transport(&mut pdc, wire);
         }
         let mut part = || SecretRng::new(&secret.seed());
         let (handshakes, outbound, mut hashes) = (part(), part(), part());
@@ -335,6 +333,9 @@ impl Engine {
     /// Adds packets that may leave now to `batch`, until the configured number is reached at the end
     /// of a train. Returns true if there may be more.
     pub fn poll_transmit(&mut self, now: Time, batch: &mut Batch) -> bool {
+        if !self.has_output() {
+            return false;
+        }
         let limit = batch.packets.len() + self.config.batch_packets;
         self.report.counters.tx_handshakes_dropped += self.handshakes.take_dropped();
         let paths = self.pdcs.config().paths.paths();
@@ -364,6 +365,18 @@ impl Engine {
             }
             self.drain_events(now);
         }
+    }
+
+    /// Returns whether [`Self::poll_transmit`] may have something to send. Drivers call it after
+    /// everything that arrived, and mostly there is nothing.
+    #[inline]
+    fn has_output(&self) -> bool {
+        !self.contexts.is_idle()
+            || self.pdcs.has_control()
+            || self.pdcs.has_rate_packets()
+            || self.handshakes.has_output()
+            || self.outbound.has_repeats()
+            || self.unmatched.has_nacks()
     }
 
     /// Returns whether a packet of an earlier batch may still be sent, that is, whether the memory

@@ -301,6 +301,12 @@ impl Handshakes {
         }
     }
 
+    /// Returns whether packets wait to be sent, or to be counted as dropped.
+    #[inline]
+    pub(crate) fn has_output(&self) -> bool {
+        !self.out.is_empty() || self.dropped > 0
+    }
+
     /// Returns the number of packets dropped for want of room since the last call. Questions among
     /// them are repeated.
     #[inline]

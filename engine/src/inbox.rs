@@ -28,7 +28,6 @@ use send_requests::SendRequestQueue;
 use streams::Streams;
 use unreported_losses::UnreportedLosses;
 
-pub(crate) use runs::RunMessage;
 pub(crate) use send_requests::SendRequest;
 
 /// The receiving half of an endpoint's two-sided messages.

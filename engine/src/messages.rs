@@ -57,6 +57,30 @@ impl Target {
         });
     }
 
+    /// Writes consecutive payloads that belong from `offset` of the message on, `len` bytes in all, as
+    /// far as they fit.
+    #[inline]
+    pub(crate) fn write_all<'a, M: Memory>(
+        &self,
+        mem: &mut M,
+        (mut offset, len): (u64, u64),
+        payloads: impl Iterator<Item = &'a [u8]>,
+    ) {
+        let fits = len > 0 && offset + len <= self.room;
+        if let (Buf::One(slice), true) = (&self.buf, fits) {
+            let mut at = self.at + offset;
+            for payload in payloads {
+                mem.write(slice.part(at, payload.len() as u64), payload);
+                at += payload.len() as u64;
+            }
+            return;
+        }
+        for payload in payloads {
+            self.write(mem, offset, payload);
+            offset += payload.len() as u64;
+        }
+    }
+
     /// Copies a whole message to its place, as far as it fits. Returns whether its payload could be
     /// fetched.
     #[inline]

@@ -40,7 +40,6 @@ pub(crate) use ends::drop_untaken;
 pub(crate) use packet::emit_control;
 pub(crate) use questions::PeerQuestion;
 pub(crate) use records::{find_unacknowledged, transmit_records};
-pub(crate) use runs::RunRead;
 pub(crate) use short::report_lost_short;
 pub(crate) use telemetry::{prepend_bytes, push_echo};
 pub(crate) use transmit::{push_control, push_whole};

@@ -62,6 +62,12 @@ impl UnmatchedPackets {
         }
     }
 
+    /// Returns whether a NACK waits to be sent.
+    #[inline]
+    pub(crate) fn has_nacks(&self) -> bool {
+        !self.nacks.is_empty()
+    }
+
     /// Returns the next NACK and its destination.
     #[inline]
     pub(crate) fn pop_nack(&mut self) -> Option<(SocketAddr, Nack)> {

@@ -102,7 +102,7 @@ pub use rate_packet::{emit_rates, rates_of, speculation_of};
 pub use telemetry::{hop_of, record_of};
 pub use types::{
     Arrival, Association, Contact, ControlOut, ControlPacket, Delivery, EndArrival, Event, Label,
-    NewPacket, PdcFailure, PdcId, PdcInfo, PeerKey, QueuedPacket, Refusal, RunArrival, RunGrant,
-    RxVerdict, SendError, Target, TxGrant,
+    NamedContext, NewPacket, Origin, PdcFailure, PdcId, PdcInfo, PeerKey, QueuedPacket, Refusal,
+    RunArrival, RunGrant, RxVerdict, SendError, Target, TxGrant,
 };
 pub use wait::Wait;

@@ -26,7 +26,7 @@ use control_path::ControlPath;
 pub(crate) use lifecycle::{Lifecycle, Outcome, Phase};
 use numbers::Numbers;
 pub(crate) use receive::Pending;
-pub(crate) use runs::{accept_run, expects_run_at, send_end, send_run};
+pub(crate) use runs::{accept_run, send_end, send_run};
 
 /// Time without an answer to a packet after which every timeout is reported to the engine
 /// ([`Event::Waits`]).
@@ -506,8 +506,8 @@ pub(crate) fn on_rates<D: Copy>(
     packet: &cc::RatePacket,
     shared: &mut Shared<D>,
 ) {
-    let (kind, grant) = (cc::FeedbackKind::Control, Some(cc::Grant::Rates(packet)));
-    let feedback = cc::Feedback { now, kind, grant, ..cc::Feedback::default() };
+    let (kind, extension) = (cc::FeedbackKind::Control, cc::FeedbackExtension::Rates(packet));
+    let feedback = cc::Feedback { now, kind, extension, ..cc::Feedback::default() };
     pdc.tx.on_feedback(&feedback, &mut pdc.timers, shared);
 }
 

@@ -286,6 +286,14 @@ impl<D: Copy> Pdcs<D> {
 
     // Output.
 
+    /// Returns whether [`Pdcs::poll_control`] may have a packet.
+    #[must_use]
+    #[inline]
+    pub fn has_control(&self) -> bool {
+        let shared = &self.shared;
+        shared.control.has_packets() || !matches!(shared.config.receiver, cc::ReceiverConfig::Plain)
+    }
+
     /// Returns the next packet without data to send. Acknowledgements of one context are coalesced
     /// since the last round of calls.
     pub fn poll_control(&mut self, now: Time) -> Option<ControlOut> {

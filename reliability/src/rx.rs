@@ -193,11 +193,15 @@ impl Rx {
         timers.set_earlier(Timer::Ack, now + wait);
     }
 
-    /// Returns whether `psn` is the next packet, nothing is missing before it and no response waits
-    /// to be cleared. Then [`Rx::record_run`] accepts a run of any length that begins there.
+    /// Returns whether [`Rx::takes_run`] accepts the `count` packets behind `psn` once `psn`, whose
+    /// place is [`PsnPlace::New`], is recorded without a response.
     #[inline]
-    pub(crate) fn expects_run_at(&self, psn: Psn) -> bool {
-        self.has_no_gaps() && self.window.end() == psn && self.rare.has_no_responses()
+    pub(crate) fn takes_run_behind(&self, psn: Psn, count: u16, window: u16) -> bool {
+        let base = self.window.base();
+        let last = psn.plus(1).plus(u32::from(count)).distance(base);
+        !psn.is_before(self.window.end())
+            && self.rare.has_no_responses()
+            && (psn == base || last <= i32::from(window))
     }
 
     /// Returns whether no packet is missing before one that arrived.

@@ -75,6 +75,12 @@ impl ControlQueue {
         }
     }
 
+    /// Returns whether a packet waits, or a context may have one.
+    #[inline]
+    pub(crate) fn has_packets(&self) -> bool {
+        !self.slots.is_empty() || !self.out.is_empty()
+    }
+
     /// Returns the next complete packet.
     #[inline]
     pub(crate) fn next_out(&mut self) -> Option<ControlOut> {

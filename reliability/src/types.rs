@@ -50,6 +50,50 @@ impl PdcId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerKey(pub u32);
 
+/// An open context that a packet without SYN names by its number, see
+/// [`crate::Pdcs::find_context`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NamedContext {
+    /// The context.
+    pub id: PdcId,
+    /// The peer at its other end. The caller compares this peer's address with the packet's source.
+    pub peer: PeerKey,
+}
+
+/// The sender of a packet that is handed in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// A peer. A packet that names the context of another peer is refused.
+    Peer(PeerKey),
+    /// The peer of the context that the packet names.
+    Context(NamedContext),
+}
+
+impl Origin {
+    /// Returns the sender.
+    #[must_use]
+    #[inline]
+    pub const fn peer(self) -> PeerKey {
+        match self {
+            Self::Peer(peer) | Self::Context(NamedContext { peer, .. }) => peer,
+        }
+    }
+}
+
+impl From<PeerKey> for Origin {
+    #[inline]
+    fn from(peer: PeerKey) -> Self {
+        Self::Peer(peer)
+    }
+}
+
+impl From<NamedContext> for Origin {
+    #[inline]
+    fn from(context: NamedContext) -> Self {
+        Self::Context(context)
+    }
+}
+
 /// A label that the initiator gives to a context. Some scopes of congestion control share contexts
 /// by label.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -168,6 +212,15 @@ pub struct RunArrival {
     pub count: u16,
     /// The end of the run, if it arrived with it.
     pub end: Option<EndArrival>,
+}
+
+impl RunArrival {
+    /// Returns the number of packets.
+    #[must_use]
+    #[inline]
+    pub const fn packets(&self) -> u16 {
+        self.count.saturating_add(self.end.is_some() as u16)
+    }
 }
 
 /// The arrival of the data packet that is the end of a packet run.

@@ -2,6 +2,7 @@
 
 use crate::link::{PEER, fixed, response};
 use squall_reliability::base::{Psn, Span, Time};
+use squall_reliability::cc::Hops;
 use squall_reliability::wire::{
     Ack, AckRequest, CcState, Control, ControlKind, Dest, Mode, NackAction, NackCode, NextHeader,
     NsccState, Request, Response,
@@ -516,7 +517,7 @@ fn a_target_with_unacknowledged_data_does_not_close() {
         dpdcid: 1,
         ext: squall_reliability::wire::AckExt::None,
     };
-    assert!(receiver.pdcs.rx_ack(receiver.now, PEER, &ack, None));
+    assert!(receiver.pdcs.rx_ack(receiver.now, PEER, &ack, None, Hops::NONE));
     receiver.all();
     assert!(receiver.control(ControlKind::CloseCommand, START + 2, 0, 0));
     assert_eq!(cack(&receiver.acks()[0]), 2);

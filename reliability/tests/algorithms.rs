@@ -3,6 +3,7 @@
 
 use crate::link::{Faults, SlotState, Wire, World, named};
 use squall_reliability::base::{Span, Time};
+use squall_reliability::cc::Hops;
 use squall_reliability::wire::{AckExt, CcState, ControlKind};
 use squall_reliability::{
     Config, Conflict, ControlPacket, LossDetection, NewPacket, Pdcs, PeerKey, SendError, cc,
@@ -249,7 +250,13 @@ fn a_window_below_a_packet_spaces_packets() {
             }
             while let Some(out) = peer.poll_control(now) {
                 if let ControlPacket::Ack { pds, response } = out.packet {
-                    pdcs.rx_ack(now + Span::micros(1), PeerKey(0), &pds, response.as_ref());
+                    pdcs.rx_ack(
+                        now + Span::micros(1),
+                        PeerKey(0),
+                        &pds,
+                        response.as_ref(),
+                        Hops::NONE,
+                    );
                 }
             }
         }

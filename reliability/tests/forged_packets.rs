@@ -5,6 +5,7 @@
 use crate::link::{Faults, PEER, Wire, World, fixed, response};
 use crate::{histories, hostile};
 use squall_reliability::base::{Psn, Span};
+use squall_reliability::cc::Hops;
 use squall_reliability::wire::{
     Ack, AckCc, AckExt, AckRequest, CcState, Control, ControlKind, Dest, Mode, Nack, NackCode,
     NextHeader, NsccState, Request,
@@ -100,11 +101,11 @@ fn a_forged_acknowledgement_changes_nothing() {
         ack(first.minus(10_000), 1, 1),
     ];
     for ack in forged {
-        assert!(!world.hosts[0].pdcs.rx_ack(now, PEER, &ack, None), "{ack:?}");
+        assert!(!world.hosts[0].pdcs.rx_ack(now, PEER, &ack, None, Hops::NONE), "{ack:?}");
         assert_eq!(info(&world), before, "{ack:?}");
     }
     // The right packet from the wrong peer.
-    assert!(!world.hosts[0].pdcs.rx_ack(now, PeerKey(5), &ack(first, 1, 1), None));
+    assert!(!world.hosts[0].pdcs.rx_ack(now, PeerKey(5), &ack(first, 1, 1), None, Hops::NONE));
     assert_eq!(info(&world), before);
     assert_eq!(world.hosts[0].pdcs.poll_event(), None);
     let counters = world.hosts[0].pdcs.counters();
@@ -113,7 +114,7 @@ fn a_forged_acknowledgement_changes_nothing() {
     assert_eq!(counters.rx_mismatch, 2);
     assert_eq!(counters.rx_stale, 1);
     // A genuine one is accepted.
-    assert!(world.hosts[0].pdcs.rx_ack(now, PEER, &ack(last, 1, 1), None));
+    assert!(world.hosts[0].pdcs.rx_ack(now, PEER, &ack(last, 1, 1), None, Hops::NONE));
     assert_eq!(info(&world).outstanding, 0);
 }
 
@@ -124,7 +125,7 @@ fn a_response_to_what_is_not_outstanding_is_ignored() {
     let first = outstanding(&world)[0].psn;
     let late = Ack { next: NextHeader::Response, ..ack(first.minus(5), 1, 1) };
     let before = info(&world);
-    world.hosts[0].pdcs.rx_ack(now, PEER, &late, Some(&response(1)));
+    world.hosts[0].pdcs.rx_ack(now, PEER, &late, Some(&response(1)), Hops::NONE);
     assert_eq!(info(&world), before);
     assert_eq!(world.hosts[0].pdcs.poll_event(), None);
 }
@@ -238,16 +239,16 @@ fn a_close_request_waits_for_packets_in_flight() {
     let packet = NewPacket { desc: 99, bytes: 100, last: true, prompt: true, backlog: 0 };
     assert!(pdcs.rx_control(now, PEER, &request));
     let asks = Ack { request: AckRequest::Close, ..ack(sent[5].psn, 1, 1) };
-    assert!(pdcs.rx_ack(now, PEER, &asks, None));
+    assert!(pdcs.rx_ack(now, PEER, &asks, None, Hops::NONE));
     // The last packet is answered with a response, which the engine sees before the context closes.
     let last = Ack { next: NextHeader::Response, ..asks };
     let last = Ack { cack_psn: sent[19].psn, ..last };
-    assert!(pdcs.rx_ack(now, PEER, &last, Some(&response(1))));
+    assert!(pdcs.rx_ack(now, PEER, &last, Some(&response(1)), Hops::NONE));
     let more = pdcs.next_packet(now, id, &packet);
     let Ok(grant) = more else { panic!("{more:?}") };
     // Once everything is acknowledged the context closes.
     let done = Ack { cack_psn: grant.psn, ..asks };
-    assert!(pdcs.rx_ack(now, PEER, &done, None));
+    assert!(pdcs.rx_ack(now, PEER, &done, None, Hops::NONE));
     assert_eq!(pdcs.next_packet(now, id, &packet), Err(SendError::Closing));
 }
 

@@ -2,6 +2,7 @@
 
 use crate::link::{Faults, PEER, SlotState, Wire, World, fixed, nscc};
 use squall_reliability::base::{Psn, Span, Time};
+use squall_reliability::cc::Hops;
 use squall_reliability::wire::{
     Ack, AckExt, AckRequest, ControlKind, Dest, Nack, NackCode, NextHeader,
 };
@@ -276,7 +277,7 @@ fn an_acknowledgement_with_an_expected_psn_ends_a_context_that_closes() {
         dpdcid: syn.pds.spdcid,
         ext,
     };
-    assert!(pdcs.rx_ack(now, PEER, &ack(0, AckExt::None), None));
+    assert!(pdcs.rx_ack(now, PEER, &ack(0, AckExt::None), None, Hops::NONE));
     assert_eq!(pdcs.poll_event(), Some(Event::Acked { id, desc: 1, count: 1 }));
     pdcs.close(now, id);
     let close = pdcs.poll_control(now).expect("the context closes").packet;
@@ -284,7 +285,13 @@ fn an_acknowledgement_with_an_expected_psn_ends_a_context_that_closes() {
         matches!(close, ControlPacket::Control(it) if it.kind == ControlKind::CloseCommand),
         "{close:?}"
     );
-    assert!(pdcs.rx_ack(now, PEER, &ack(1, AckExt::ExpectedPsn(syn.psn.plus(2))), None));
+    assert!(pdcs.rx_ack(
+        now,
+        PEER,
+        &ack(1, AckExt::ExpectedPsn(syn.psn.plus(2))),
+        None,
+        Hops::NONE
+    ));
     let events: Vec<_> = core::iter::from_fn(|| pdcs.poll_event()).collect();
     assert_eq!(events.last(), Some(&Event::Closed { id, peer: PEER, parting: false }));
 }

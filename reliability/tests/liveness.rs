@@ -3,6 +3,7 @@
 
 use crate::link::{DEADLINE, Faults, PEER, SlotState, Wire, World, fixed};
 use squall_reliability::base::Span;
+use squall_reliability::cc::Hops;
 use squall_reliability::wire::{self, Ack, AckExt, AckRequest, NextHeader};
 use squall_reliability::{Config, PdcFailure};
 
@@ -107,7 +108,7 @@ fn ends_that_disagree_about_the_next_psn_stop_requesting_the_close() {
         dpdcid: pds.spdcid,
         ext: AckExt::None,
     };
-    assert!(world.hosts[0].pdcs.rx_ack(world.now, PEER, &forged, None));
+    assert!(world.hosts[0].pdcs.rx_ack(world.now, PEER, &forged, None, Hops::NONE));
     world.pump(0);
     world.faults.cut = false;
     world.drop_flying();

@@ -1,6 +1,7 @@
 //! Flows that share a congestion-control context share its window, whatever the algorithm.
 
 use squall_reliability::base::{Psn, Rate, Span, Time};
+use squall_reliability::cc::Hops;
 use squall_reliability::wire::{Ack, AckCc, AckExt, AckRequest, CcState, NextHeader, NsccState};
 use squall_reliability::{Config, Event, Label, NewPacket, PdcId, Pdcs, PeerKey, SendError, cc};
 
@@ -89,7 +90,7 @@ impl Flows {
                 state: CcState::Nscc(NsccState { service_time: 1, ..NsccState::default() }),
             }),
         };
-        assert!(self.pdcs.rx_ack(self.now, peer, &ack, None));
+        assert!(self.pdcs.rx_ack(self.now, peer, &ack, None, Hops::NONE));
     }
 
     /// Returns the flows that were reported ready.
@@ -118,7 +119,7 @@ impl Flows {
             dpdcid: u16::try_from(id.index()).unwrap() + 1,
             ext: AckExt::None,
         };
-        assert!(self.pdcs.rx_ack(self.now, peer, &notice, None));
+        assert!(self.pdcs.rx_ack(self.now, peer, &notice, None, Hops::NONE));
     }
 
     /// Returns the rates of the flows in Gb/s.

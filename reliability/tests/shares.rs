@@ -1,6 +1,7 @@
 //! Shares of the peer's line in acknowledgements (Dart, section III-B).
 
 use squall_reliability::base::{Psn, Rate, Span, Time};
+use squall_reliability::cc::Hops;
 use squall_reliability::wire::{Ack, AckCcx, AckExt, AckRequest, DartState, NextHeader, Request};
 use squall_reliability::{
     Arrival, Config, ControlPacket, NewPacket, PdcId, Pdcs, PeerKey, RxVerdict, cc,
@@ -62,7 +63,7 @@ fn a_valid_share_is_applied_and_an_impossible_one_counted_and_ignored() {
         send(&mut pdcs, now, id);
         now += Span::micros(10);
         let state = DartState { service_time: 1, senders, share, ..DartState::default() };
-        assert!(pdcs.rx_ack(now, PEER, &ack(id, pds.psn, state.pack()), None));
+        assert!(pdcs.rx_ack(now, PEER, &ack(id, pds.psn, state.pack()), None, Hops::NONE));
         let rate = pdcs.info(id).unwrap().rate.unwrap();
         assert_eq!((rate.0 + 500_000_000) / 1_000_000_000, gbps, "{senders} {share}");
         bad += u64::from(cc::LineShare::new(senders, share).is_none());

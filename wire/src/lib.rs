@@ -131,6 +131,7 @@ mod error;
 mod fragment;
 mod handshake;
 mod message_headers;
+mod message_template;
 mod packet;
 mod packet_run;
 mod pds;
@@ -148,6 +149,7 @@ pub use error::ParseError;
 pub use fragment::Fragment;
 pub use handshake::{Handshake, Reason, Stage, WIRE_VERSION};
 pub use message_headers::{MessageHeaders, MessageNumbers};
+pub use message_template::MessageTemplate;
 pub use packet::{MAX_HEADER, Packet, TrimmedPacket, parse, parse_semantic, parse_trimmed};
 pub use packet_run::PacketRun;
 pub use pds::{

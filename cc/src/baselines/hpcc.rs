@@ -111,9 +111,9 @@ impl Hpcc {
         self.lost &= !feedback.round_end;
         let base = float(self.config.base_rtt.0);
         if let Some((utilisation, between)) =
-            self.last.advance(feedback.int, 1.0 / base).measurement()
+            self.last.advance(feedback.telemetry(), 1.0 / base).measurement()
         {
-            let longest = if fairness.is_some() { feedback.int.longest() } else { 0 };
+            let longest = if fairness.is_some() { feedback.telemetry().longest() } else { 0 };
             self.on_measurement(
                 feedback,
                 &PathMeasurement { utilisation, between, longest },
@@ -134,7 +134,7 @@ impl Hpcc {
             None => self.least,
         };
         let base = self.base();
-        let hops = feedback.int;
+        let hops = feedback.telemetry();
         let measured = if hops.is_empty() {
             // Three quarters of the round trip: otherwise the smallest delay of a host would count
             // as a full link.
@@ -215,7 +215,7 @@ impl Hpcc {
     #[inline(always)]
     fn on_any_feedback(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         let usual = feedback.kind == FeedbackKind::Acked && self.config.global_t;
-        if usual && self.last.match_short_path(feedback.int) {
+        if usual && self.last.match_short_path(feedback.telemetry()) {
             self.on_same_path(feedback, fairness);
         } else {
             self.on_other_feedback(feedback, fairness);

@@ -111,7 +111,7 @@ impl Swift {
     fn on_ack(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         let Some(delay) = self.sample(feedback) else { return };
         let now = clock(feedback.now);
-        let target = self.target(feedback.hops);
+        let target = self.target(feedback.hops());
         let mtu = self.config.mtu as f32;
         if delay < target {
             // Additive increase: `ai` packets a round trip, or per packet while the window is smaller
@@ -164,7 +164,7 @@ impl Swift {
     #[inline(always)]
     fn on_ack_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<()>) {
         let Some(delay) = self.sample(feedback) else { return };
-        let target = self.target_of_path(feedback.hops);
+        let target = self.target_of_path(feedback.hops());
         let sample = self.congestion_sample(feedback, (delay, target), self.reference);
         let Some(update) = fairness.update(&sample) else { return };
         let left = if sample.decrease { self.decrease(delay, target) } else { 1.0 };

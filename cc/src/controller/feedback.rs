@@ -27,7 +27,8 @@ pub enum FeedbackKind {
     ProbeAnswered,
     /// A congestion notification packet arrived (DCQCN's CNP); it acknowledges nothing.
     Notified,
-    /// A packet without data brought a [`Feedback::grant`], and acknowledges nothing.
+    /// A packet without data brought a rate or credit ([`FeedbackExtension`]), and acknowledges
+    /// nothing.
     Control,
 }
 
@@ -208,13 +209,21 @@ impl FromIterator<IntHop> for Hops {
     }
 }
 
-/// Permission to send that the receiver or the network granted.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Grant<'a> {
-    /// A rate packet is back with the entries of the links on the flow's path (s-PERC, 1RC).
-    Rates(&'a RatePacket),
+/// A signal that only some algorithms read. A report carries at most one, because an endpoint runs
+/// one algorithm.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub enum FeedbackExtension<'a> {
+    /// No such signal.
+    #[default]
+    None,
     /// Cumulative credit in bytes since the flow opened (EQDS, RCCC, ExpressPass).
     Credit(u64),
+    /// A rate packet is back with the entries of the links on the flow's path (s-PERC, 1RC).
+    Rates(&'a RatePacket),
+    /// The sender's share of the receiver's line (Dart).
+    Share(LineShare),
+    /// In-band telemetry, in path order (HPCC, Swift).
+    Telemetry(&'a Hops),
 }
 
 /// A report of the network or the peer about one packet, or about one ACK that covers several.
@@ -249,11 +258,6 @@ pub struct Feedback<'a> {
     /// Bytes acknowledged to this context between the departure of the packet and now, for delivery
     /// rate samples over `rtt` (BBR).
     pub delivered: Option<u64>,
-    /// Number of switches on the path (Swift's topology scaling), where telemetry exists. No
-    /// acknowledgement of UE 1.0 carries it, and reading it from the IP header of the way back
-    /// would cost a control message of the socket per packet. Without it
-    /// [`crate::SwiftConfig::hops`] applies to the whole network.
-    pub hops: Option<u8>,
     /// Bytes in flight in this context after the caller processed this report.
     pub in_flight: u64,
     /// The peer's count of packets received out of order (UET `ooo_count`).
@@ -263,12 +267,6 @@ pub struct Feedback<'a> {
     pub penalty: Option<u8>,
     /// The receiver asks to restore the window from before the penalty (UET `rc`).
     pub restore_cwnd: bool,
-    /// The sender's share of the receiver's line (Dart).
-    pub share: Option<LineShare>,
-    /// Rate or credit that arrived with the report.
-    pub grant: Option<Grant<'a>>,
-    /// In-band telemetry, in path order.
-    pub int: &'a Hops,
     /// Everything sent before the end of the previous round is now acknowledged: one round trip
     /// passed.
     pub round_end: bool,
@@ -276,4 +274,31 @@ pub struct Feedback<'a> {
     pub app_limited: bool,
     /// The report is about a retransmission.
     pub retransmitted: bool,
+    /// What only some algorithms read.
+    pub extension: FeedbackExtension<'a>,
+}
+
+impl<'a> Feedback<'a> {
+    /// Returns the telemetry of the path; [`Hops::NONE`] if there is none.
+    #[must_use]
+    #[inline]
+    pub const fn telemetry(&self) -> &'a Hops {
+        match self.extension {
+            FeedbackExtension::Telemetry(hops) => hops,
+            _ => Hops::NONE,
+        }
+    }
+
+    /// Returns the number of switches on the path (Swift's topology scaling), where telemetry
+    /// exists. No acknowledgement of UE 1.0 carries it, and reading it from the IP header of the way
+    /// back would cost a control message of the socket per packet. Without it
+    /// [`crate::SwiftConfig::hops`] applies to the whole network.
+    #[must_use]
+    #[inline]
+    pub const fn hops(&self) -> Option<u8> {
+        match self.extension {
+            FeedbackExtension::Telemetry(hops) if !hops.is_empty() => Some(hops.len()),
+            _ => None,
+        }
+    }
 }

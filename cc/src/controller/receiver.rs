@@ -155,6 +155,14 @@ pub trait ReceiverCc {
     /// Processes a data packet that arrived on `flow`.
     fn on_rx(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket);
 
+    /// Processes `count` data packets that arrived together on `flow`, all like `meta`.
+    #[inline]
+    fn on_rx_run(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket, count: u16) {
+        for _ in 0..count {
+            self.on_rx(now, flow, meta);
+        }
+    }
+
     /// Processes the sender list of the packet that is about to be reported. Returns false if the
     /// receiver ignores the list.
     fn on_sender_list(&mut self, now: Time, ahead: &SenderList<'_>) -> bool {

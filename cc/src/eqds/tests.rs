@@ -42,9 +42,9 @@ fn send(eqds: &mut Eqds, packets: u32, mut backlog: u64) -> u64 {
 }
 
 fn report(eqds: &mut Eqds, kind: FeedbackKind, grant: Option<u64>) {
-    let grant = grant.map(Grant::Credit);
+    let extension = grant.map_or(FeedbackExtension::None, FeedbackExtension::Credit);
     let packet = Feedback { bytes: MTU, packets: 1, in_flight: 20_000, ..Feedback::default() };
-    eqds.on_feedback(&Feedback { kind, grant, ..packet });
+    eqds.on_feedback(&Feedback { kind, extension, ..packet });
 }
 
 fn block(eqds: &mut Eqds, now: u64, backlog: u64) {
@@ -309,8 +309,8 @@ fn credits_and_window_apply_together() {
     let sending = SentPacket { bytes: MTU, backlog: 995_000, ..SentPacket::default() };
     assert_eq!(both.on_send(Time::ZERO, &sending).demand(), Some(5_000));
     // A credit packet moves the credit only, an ACK moves both: 20000 + 5000 * 5000 / 20000.
-    let grant = Some(Grant::Credit(5_120));
-    both.on_feedback(&Feedback { kind: FeedbackKind::Control, grant, ..Feedback::default() });
+    let extension = FeedbackExtension::Credit(5_120);
+    both.on_feedback(&Feedback { kind: FeedbackKind::Control, extension, ..Feedback::default() });
     let budget = both.budget(Time::ZERO);
     assert_eq!((budget.window, budget.credit), (Some(20_000), Some(5_120)));
     both.on_feedback(&Feedback { bytes: MTU, packets: 1, ..Feedback::default() });

@@ -35,6 +35,12 @@ impl ReceiverCc for NsccReceiver {
         }
     }
 
+    #[inline]
+    fn on_rx_run(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket, count: u16) {
+        let bytes = meta.bytes.saturating_mul(u32::from(count));
+        self.on_rx(now, flow, &ReceivedPacket { bytes, ..*meta });
+    }
+
     fn on_overflow(&mut self, lost: u64, buffer: u64) {
         self.host.on_overflow(lost, buffer);
     }

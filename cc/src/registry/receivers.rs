@@ -72,6 +72,11 @@ impl ReceiverCc for Receiver {
         each!(self, receiver => receiver.on_rx(now, flow, meta));
     }
 
+    #[inline]
+    fn on_rx_run(&mut self, now: Time, flow: &mut RxFlow, meta: &ReceivedPacket, count: u16) {
+        each!(self, receiver => receiver.on_rx_run(now, flow, meta, count));
+    }
+
     fn on_request(&mut self, now: Time, flow: &mut RxFlow, target: u64) {
         each!(self, receiver => receiver.on_request(now, flow, target));
     }

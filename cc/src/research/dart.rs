@@ -21,7 +21,8 @@ use squall_base::{Rate, Time};
 
 use crate::baselines::Dcqcn;
 use crate::controller::{
-    Budget, Feedback, FlowEvent, SenderCc, SenderMetrics, SentPacket, Stamp, WHOLE_SHARE,
+    Budget, Feedback, FeedbackExtension, FlowEvent, SenderCc, SenderMetrics, SentPacket, Stamp,
+    WHOLE_SHARE,
 };
 pub use config::{DartConfig, DartParameters};
 pub use receiver::DartReceiver;
@@ -88,7 +89,7 @@ impl SenderCc for Dart {
     }
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
-        if let Some(share) = feedback.share {
+        if let FeedbackExtension::Share(share) = feedback.extension {
             self.0.share = share.share();
         }
         self.0.dcqcn.on_feedback(feedback);

@@ -21,8 +21,9 @@ use alloc::vec::Vec;
 use squall_base::{Rate, Span, Time};
 
 use crate::controller::{
-    Budget, Feedback, FeedbackKind, FlowEvent, Grant, LinkEntries, RatePacket, RequestState,
-    SenderAction, SenderCc, SenderMetrics, SentPacket, Speculation, Stamp, StartEpoch,
+    Budget, Feedback, FeedbackExtension, FeedbackKind, FlowEvent, LinkEntries, RatePacket,
+    RequestState, SenderAction, SenderCc, SenderMetrics, SentPacket, Speculation, Stamp,
+    StartEpoch,
 };
 pub use config::SpercConfig;
 pub use link::{LinkVisit, SpercLink, SpercLinkParameters};
@@ -328,8 +329,8 @@ impl SenderCc for Sperc {
     }
 
     fn on_feedback(&mut self, feedback: &Feedback<'_>) {
-        match (feedback.kind, feedback.grant) {
-            (FeedbackKind::Control, Some(Grant::Rates(answer))) => {
+        match (feedback.kind, feedback.extension) {
+            (FeedbackKind::Control, FeedbackExtension::Rates(answer)) => {
                 self.0.on_answer(feedback.now, answer);
             }
             (FeedbackKind::TimedOut, _) => {

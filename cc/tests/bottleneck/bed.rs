@@ -8,9 +8,10 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use squall_cc::base::{Rng, Span, Time};
 use squall_cc::{
-    AckSignals, Feedback, FeedbackKind, FlowEvent, Grant, Hops, IntHop, LineShare, NetworkProfile,
-    RatePacket, ReceivedPacket, Receiver, ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow,
-    Sender, SenderAction, SenderCc, SenderConfig, SentPacket, SpercLink, SpercLinkParameters,
+    AckSignals, Feedback, FeedbackExtension, FeedbackKind, FlowEvent, Hops, IntHop, LineShare,
+    NetworkProfile, RatePacket, ReceivedPacket, Receiver, ReceiverAction, ReceiverCc,
+    ReceiverConfig, RxFlow, Sender, SenderAction, SenderCc, SenderConfig, SentPacket, SpercLink,
+    SpercLinkParameters,
 };
 
 /// Nominal bytes of every packet.
@@ -285,8 +286,8 @@ impl Run<'_> {
                 self.poll_receiver(now);
             }
             Event::Granted(flow, credit) => {
-                let (kind, grant) = (FeedbackKind::Control, Some(Grant::Credit(credit)));
-                self.report(now, flow, &Feedback { kind, grant, ..Feedback::default() });
+                let (kind, extension) = (FeedbackKind::Control, FeedbackExtension::Credit(credit));
+                self.report(now, flow, &Feedback { kind, extension, ..Feedback::default() });
             }
             Event::Notified(flow) => {
                 let kind = FeedbackKind::Notified;
@@ -298,8 +299,8 @@ impl Run<'_> {
             }
             Event::Rated(flow) => {
                 let answer = self.flows[flow].asks;
-                let (kind, grant) = (FeedbackKind::Control, Some(Grant::Rates(&answer)));
-                self.report(now, flow, &Feedback { kind, grant, ..Feedback::default() });
+                let (kind, extension) = (FeedbackKind::Control, FeedbackExtension::Rates(&answer));
+                self.report(now, flow, &Feedback { kind, extension, ..Feedback::default() });
             }
             Event::Sample => {
                 let window = |flow: &Flow| flow.cc.metrics().cwnd.unwrap_or(0);
@@ -325,8 +326,10 @@ impl Run<'_> {
         let queue = u32::try_from(queue).expect("a short queue");
         let record = IntHop { hop: 1, at, tx_bytes, queue, line: self.scene.network.line };
         let telemetry = Hops::from_iter([record]);
+        let records = FeedbackExtension::Telemetry(&telemetry);
+        let share = share.and_then(|(senders, share)| LineShare::new(senders, share));
+        let share = share.map(FeedbackExtension::Share);
         let feedback = Feedback {
-            int: &telemetry,
             kind: FeedbackKind::Acked,
             bytes: MTU,
             packets: 1,
@@ -334,8 +337,7 @@ impl Run<'_> {
             marked: u16::from(ecn),
             rtt: Some(now.since(packet.sent)),
             delivered: Some(it.delivered - packet.delivered),
-            grant: credit.map(Grant::Credit),
-            share: share.and_then(|(senders, share)| LineShare::new(senders, share)),
+            extension: credit.map(FeedbackExtension::Credit).or(share).unwrap_or(records),
             round_end,
             ..Feedback::default()
         };

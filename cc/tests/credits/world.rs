@@ -6,9 +6,9 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use squall_cc::base::{Rate, Rng, Span, Time};
 use squall_cc::{
-    AckSignals, Feedback, FeedbackKind, FlowEvent, Grant, NetworkProfile, ReceivedPacket, Receiver,
-    ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow, Sender, SenderAction, SenderCc,
-    SenderConfig, SentPacket, credit_bytes, credit_units,
+    AckSignals, Feedback, FeedbackExtension, FeedbackKind, FlowEvent, NetworkProfile,
+    ReceivedPacket, Receiver, ReceiverAction, ReceiverCc, ReceiverConfig, RxFlow, Sender,
+    SenderAction, SenderCc, SenderConfig, SentPacket, credit_bytes, credit_units,
 };
 
 /// Nominal bytes of a packet.
@@ -272,13 +272,21 @@ impl World<'_> {
         signals: &Feedback<'_>,
     ) {
         let it = &mut self.flows[flow];
-        let grant = credit.map(|units| {
+        let extension = credit.map_or(FeedbackExtension::None, |units| {
             it.granted = it.granted.max(credit_bytes(it.granted, units));
-            Grant::Credit(it.granted)
+            FeedbackExtension::Credit(it.granted)
         });
         let (bytes, packets) = if counts { (MTU, 1) } else { (0, 0) };
         let in_flight = it.in_flight;
-        it.cc.on_feedback(&Feedback { now, kind, bytes, packets, grant, in_flight, ..*signals });
+        it.cc.on_feedback(&Feedback {
+            now,
+            kind,
+            bytes,
+            packets,
+            extension,
+            in_flight,
+            ..*signals
+        });
         self.send(now, flow);
     }
 

@@ -2,7 +2,7 @@
 //! have no PSN and belong to no context at the receiver; like requests, they carry the identity of
 //! the initiator.
 
-use super::packets::PacketReceiver;
+use super::receive::PacketReceiver;
 use super::{Engine, step};
 use crate::base::{Batch, Time};
 use crate::memory::Memory;
@@ -32,7 +32,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
     /// Handles a rate packet.
     #[cold]
     #[inline(never)]
-    pub(super) fn handle_rates(mut self, packet: &wire::RatePacket<'_>) {
+    pub(super) fn handle_rates(&mut self, packet: &wire::RatePacket<'_>) {
         let who = Initiator::from_field(packet.head.initiator);
         let step = step!(self.engine, self.now);
         let Some(peer) = step.peers.find_verified(self.src.ip(), who) else {

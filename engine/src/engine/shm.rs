@@ -16,7 +16,7 @@
 
 use core::net::SocketAddr;
 
-use super::packets::{PacketReceiver, is_addressed_to_us};
+use super::receive::{PacketReceiver, is_addressed_to_us};
 use super::{Engine, step};
 use crate::base::{Instance, Time};
 use crate::channel::{ChannelId, ShmId};
@@ -174,12 +174,12 @@ impl ShmInterface<'_> {
                 if !is_addressed_to_us(&self.engine.config, self.engine.peers.get(peer), &request) {
                     return RecordOutcome::Never;
                 }
-                let mut arriving = PacketReceiver::new(&mut *self.engine, mem, now, src);
+                let mut arriving = PacketReceiver { engine: &mut *self.engine, mem, now, src };
                 arriving.record_rx(peer);
                 arriving.handle_initiator_request((channel, peer), &request, payload)
             }
             Some(Record::Short(short, payload)) => {
-                let mut arriving = PacketReceiver::new(&mut *self.engine, mem, now, src);
+                let mut arriving = PacketReceiver { engine: &mut *self.engine, mem, now, src };
                 arriving.record_rx(peer);
                 let (step, mem) = (&mut step!(arriving.engine, now), arriving.mem);
                 arriving.engine.inbox.handle_short_message(
@@ -194,7 +194,7 @@ impl ShmInterface<'_> {
                 if !is_addressed_to_us(&self.engine.config, self.engine.peers.get(peer), &request) {
                     return RecordOutcome::Never;
                 }
-                let mut arriving = PacketReceiver::new(&mut *self.engine, mem, now, src);
+                let mut arriving = PacketReceiver { engine: &mut *self.engine, mem, now, src };
                 arriving.record_rx(peer);
                 arriving.handle_write((channel, peer), &request, Payload::Elsewhere(len.into()))
             }
@@ -202,7 +202,7 @@ impl ShmInterface<'_> {
                 if !is_addressed_to_us(&self.engine.config, self.engine.peers.get(peer), &request) {
                     return RecordOutcome::Never;
                 }
-                let mut arriving = PacketReceiver::new(&mut *self.engine, mem, now, src);
+                let mut arriving = PacketReceiver { engine: &mut *self.engine, mem, now, src };
                 arriving.record_rx(peer);
                 let (step, payload) =
                     (&mut step!(arriving.engine, now), Payload::Elsewhere(len.into()));

@@ -36,6 +36,13 @@ impl Inbox {
             Extension::Rendezvous(r) => Some(r),
             _ => None,
         };
+        if rendezvous.is_none()
+            && matches!(request.body, StdBody::First { .. })
+            && payload.len() as u64 == u64::from(request.request_length)
+            && self.take_whole(step, mem, (context, peer), request, core::iter::once(payload))
+        {
+            return PacketOutcome::Yes(None);
+        }
         let piece = match request.body {
             StdBody::First { .. } => {
                 MessagePart { offset: 0, bytes: payload, first: true, fetchable }
@@ -110,19 +117,14 @@ impl Inbox {
             // The other packets may never arrive, so the sender must be watched.
             step.start_liveness_timer();
         }
-        let target = self
-            .posted
-            .find(&head.envelope)
-            .and_then(|slot| self.posted.claim(slot, head.extent.total));
+        // No receive matches a message that `take_whole` has left.
+        let slot =
+            if whole && head.pull == Pull::No { None } else { self.posted.find(&head.envelope) };
+        let target = slot.and_then(|slot| self.posted.claim(slot, head.extent.total));
         let key = if let Some(target) = target {
             step.report.counters.rx_expected += 1;
             step.report.counters.rx_payload_bytes += len;
             target.write(mem, piece.offset, piece.bytes);
-            if whole && head.pull == Pull::No {
-                self.complete_message(step, &head, &target);
-                self.finish_turn(step, mem, head.context, head.id, IdState::Done);
-                return PacketOutcome::Yes(None);
-            }
             let offer = piece.fetchable.then(|| fetch_offered(mem, &head, &target)).flatten();
             if let Some(offer) = offer {
                 step.report.counters.rx_payload_bytes += head.extent.total;

@@ -1,4 +1,4 @@
-//! Messages of several packets that arrived as a whole in one train.
+//! Messages that arrived as a whole, in one packet or in the packets of one train.
 
 use super::Inbox;
 use super::arrive::{confirm_of, data_of, envelope_of};
@@ -14,6 +14,7 @@ impl Inbox {
     /// Takes the message that starts with `request` and has the bytes of `payloads`, if it is its
     /// turn and a posted receive matches. Otherwise changes nothing and returns false; its packets
     /// are then handled one by one.
+    #[inline]
     pub(crate) fn take_whole<'a, M: Memory>(
         &mut self,
         step: &mut Step<'_>,
@@ -23,8 +24,7 @@ impl Inbox {
         payloads: impl Iterator<Item = &'a [u8]>,
     ) -> bool {
         let id = request.message_id;
-        // The message of an honest peer is always in turn, because everything sent before it has
-        // arrived.
+        // A message that comes before its turn waits, see `begin_early_message`.
         let Some(order) = self.streams.order(context) else { return false };
         if !order.is_next(id) || order.state(id) != Some(IdState::No) {
             return false;
@@ -33,12 +33,8 @@ impl Inbox {
         let total = u64::from(request.request_length);
         let target = self.posted.find(&envelope).and_then(|slot| self.posted.claim(slot, total));
         let Some(target) = target else { return false };
-        let mut end = 0;
-        for payload in payloads {
-            target.write(mem, end, payload);
-            end += payload.len() as u64;
-        }
-        debug_assert_eq!(end, total, "the whole message has arrived");
+        let turn_is_over = order.advance_whole();
+        target.write_all(mem, (0, total), payloads);
         step.report.counters.rx_expected += 1;
         step.report.counters.rx_payload_bytes += total;
         let head = MessageHeader {
@@ -57,7 +53,10 @@ impl Inbox {
             confirm: confirm_of(request),
         };
         self.complete_message(step, &head, &target);
-        self.finish_turn(step, mem, context, id, IdState::Done);
+        // The messages behind it complete later.
+        if !turn_is_over {
+            self.finish_turn(step, mem, context, id, IdState::Done);
+        }
         true
     }
 }

@@ -121,12 +121,11 @@ impl Adapter for Endpoint {
                 {
                     self.pdcs.handle_sender_list(time, &list);
                 }
-                let verdict = if work.telemetry.is_empty() {
-                    self.pdcs.rx_request(time, peer, pds, &meta)
-                } else {
-                    self.pdcs.rx_request_with_telemetry(time, peer, pds, &meta, work.telemetry)
-                };
+                let verdict = self.pdcs.rx_request(time, peer, pds, &meta);
                 if let RxVerdict::Deliver(delivery) = verdict {
+                    if !work.telemetry.is_empty() {
+                        self.pdcs.keep_telemetry(&delivery, work.telemetry);
+                    }
                     self.pdcs.accept(time, delivery, None);
                     work.arrived(flow, payload);
                 }
@@ -134,7 +133,7 @@ impl Adapter for Endpoint {
             Body::Rates | Body::Roce(_) => {}
             Body::Control(ControlPacket::Ack { pds, response }) => {
                 let (response, telemetry) = (response.as_ref(), work.telemetry);
-                self.pdcs.rx_ack_with_telemetry(time, peer, pds, response, telemetry);
+                self.pdcs.rx_ack(time, peer, pds, response, telemetry);
             }
             Body::Control(ControlPacket::Nack(nack)) => {
                 self.pdcs.rx_nack(time, peer, nack);

@@ -159,7 +159,7 @@ impl<D: Copy> Pdc<D> {
 
     /// Informs the receiver's congestion control of a data packet.
     #[inline]
-    pub(super) fn count_arrival(
+    fn count_arrival(
         &mut self,
         now: Time,
         arrival: &Arrival,
@@ -167,7 +167,31 @@ impl<D: Copy> Pdc<D> {
         demand: Option<u64>,
         shared: &mut Shared<D>,
     ) {
-        let meta = cc::ReceivedPacket {
+        let meta = self.describe(arrival, duplicate, demand);
+        shared.receiver.on_rx(now, self.rx.flow_mut(), &meta);
+    }
+
+    /// Informs the receiver's congestion control of `count` new data packets, all like `arrival`.
+    #[inline]
+    pub(super) fn count_arrivals(
+        &mut self,
+        now: Time,
+        (arrival, count): (&Arrival, u16),
+        shared: &mut Shared<D>,
+    ) {
+        let meta = self.describe(arrival, false, None);
+        shared.receiver.on_rx_run(now, self.rx.flow_mut(), &meta, count);
+    }
+
+    /// Describes a data packet to the receiver's congestion control.
+    #[inline]
+    fn describe(
+        &self,
+        arrival: &Arrival,
+        duplicate: bool,
+        demand: Option<u64>,
+    ) -> cc::ReceivedPacket {
+        cc::ReceivedPacket {
             bytes: nominal(arrival.bytes),
             ecn: arrival.ce,
             trimmed: arrival.trimmed,
@@ -177,8 +201,7 @@ impl<D: Copy> Pdc<D> {
             message_end: arrival.ends,
             source: self.numbers.peer.0,
             demand,
-        };
-        shared.receiver.on_rx(now, self.rx.flow_mut(), &meta);
+        }
     }
 
     fn send_nack(

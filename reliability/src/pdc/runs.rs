@@ -7,12 +7,6 @@ use crate::shared::Shared;
 use crate::tx::{self, RunPackets};
 use crate::types::{Arrival, EndArrival, NewPacket, RunArrival, RunGrant, TxGrant};
 
-/// Returns whether [`accept_run`] accepts a run of any length that begins at `psn`.
-#[inline]
-pub(crate) fn expects_run_at<D>(pdc: &Pdc<D>, psn: Psn) -> bool {
-    pdc.rx.expects_run_at(psn)
-}
-
 /// Accepts the packets of `run`, which are all like `arrival` except for the end, as if each were
 /// accepted. Returns whether they continue the packets that arrived and fit the window; otherwise
 /// nothing changes.
@@ -20,12 +14,12 @@ pub(crate) fn expects_run_at<D>(pdc: &Pdc<D>, psn: Psn) -> bool {
 pub(crate) fn accept_run<D: Copy>(
     pdc: &mut Pdc<D>,
     now: Time,
-    RunArrival { first, count, end }: RunArrival,
+    run: RunArrival,
     arrival: &Arrival,
     shared: &mut Shared<D>,
 ) -> bool {
-    let all = count.saturating_add(u16::from(end.is_some()));
-    if !pdc.rx.takes_run(first, all, shared.config.recv_window_packets) {
+    let RunArrival { first, count, end } = run;
+    if !pdc.rx.takes_run(first, run.packets(), shared.config.recv_window_packets) {
         return false;
     }
     pdc.life.on_data(now);
@@ -53,9 +47,7 @@ fn take<D: Copy>(
     counters.rx_bytes += packets * u64::from(arrival.bytes);
     counters.rx_ce += if arrival.ce { packets } else { 0 };
     counters.rx_accepted += packets;
-    for _ in 0..count {
-        pdc.count_arrival(now, arrival, false, None, shared);
-    }
+    pdc.count_arrivals(now, (arrival, count), shared);
     if !pdc.rx.has_no_gaps() {
         shared.counters.rx_out_of_order += packets;
     }

@@ -21,6 +21,7 @@ pub struct RatePacketOut {
 impl<D: Copy> Pdcs<D> {
     /// Returns whether rate packets wait to be sent.
     #[must_use]
+    #[inline]
     pub fn has_rate_packets(&self) -> bool {
         !self.shared.rates.is_empty()
     }

@@ -6,8 +6,10 @@ use super::Pdcs;
 use crate::base::{Psn, Span, Time};
 use crate::cc::{self, ReceiverCc as _};
 use crate::pdc::Outcome;
+use crate::tx::AckFacts;
 use crate::types::{
-    Arrival, Contact, Delivery, Label, PdcFailure, PdcId, PeerKey, Refusal, RxVerdict,
+    Arrival, Contact, Delivery, Label, NamedContext, Origin, PdcFailure, PdcId, PeerKey, Refusal,
+    RxVerdict,
 };
 use crate::wire::{Ack, Control, ControlKind, Dest, Mode, Nack, NackCode, Request, Response};
 
@@ -18,46 +20,40 @@ const OUTSIDE: usize = 4;
 const OWN: usize = 4;
 
 impl<D: Copy> Pdcs<D> {
-    /// Returns the peer of the context that a packet without SYN names by `dpdcid`. The engine
-    /// compares the peer's address with the packet's source before it hands the packet in.
+    /// Returns the context that a packet without SYN names by `dpdcid`. This is the one search in
+    /// the table that a packet needs: the calls that hand it in take the result.
     #[must_use]
-    pub fn peer_of(&self, dpdcid: u16) -> Option<PeerKey> {
-        Some(self.table.by_number(dpdcid)?.numbers().peer)
+    #[inline]
+    pub fn find_context(&self, dpdcid: u16) -> Option<NamedContext> {
+        let numbers = self.table.by_number(dpdcid)?.numbers();
+        Some(NamedContext { id: numbers.id, peer: numbers.peer })
     }
 
-    /// Returns the context with the number `dpdcid`.
-    #[must_use]
-    pub fn context_of(&self, dpdcid: u16) -> Option<PdcId> {
-        Some(self.table.by_number(dpdcid)?.numbers().id)
-    }
-
-    /// Handles a data packet from `peer`. For a SYN, the engine finds the peer by the packet's
-    /// address and instance; otherwise by [`Pdcs::peer_of`], and compares its address with the
-    /// packet's source.
+    /// Handles a data packet. For a SYN, the engine finds the peer by the packet's address and
+    /// instance; otherwise the context by [`Pdcs::find_context`].
     pub fn rx_request(
         &mut self,
         now: Time,
-        peer: PeerKey,
+        from: impl Into<Origin>,
         pds: &Request,
         arrival: &Arrival,
     ) -> RxVerdict {
         debug_assert!(self.pending.is_none(), "the token of the packet before was not spent");
         self.pending = None;
+        let from = from.into();
         let found = match pds.dest {
             Dest::Pdc(dpdcid) => {
-                self.table.find(&mut self.shared.counters, peer, dpdcid, Some(pds.spdcid))
+                self.table.find(&mut self.shared.counters, from, dpdcid, Some(pds.spdcid))
             }
             Dest::Syn { psn_offset, .. } => {
                 let start = pds.psn.minus(u32::from(psn_offset));
-                self.context_of_syn(now, peer, pds, start, arrival.trimmed)
+                let slot = self.context_of_syn(now, from.peer(), pds, start, arrival.trimmed);
+                slot.and_then(|slot| self.table.at_mut(slot).ok_or(Refusal::UnknownContext))
             }
         };
-        let slot = match found {
-            Ok(slot) => slot,
+        let pdc = match found {
+            Ok(pdc) => pdc,
             Err(refusal) => return RxVerdict::Refused(refusal),
-        };
-        let Some(pdc) = self.table.at_mut(slot) else {
-            return RxVerdict::Refused(Refusal::UnknownContext);
         };
         // Nearly all packets belong to contexts of unordered delivery.
         if (pds.mode != Mode::Rud || pdc.life().mode() != Mode::Rud)
@@ -67,12 +63,13 @@ impl<D: Copy> Pdcs<D> {
         }
         let verdict = pdc.on_request(now, pds, arrival, &mut self.pending, &mut self.shared);
         if matches!(verdict, RxVerdict::Duplicate | RxVerdict::Trimmed) {
+            let slot = pdc.numbers().id.slot_number();
             self.apply_outcome(now, slot, Outcome::Alive);
         }
         verdict
     }
 
-    /// Returns the NACK for a data packet of a context that does not exist here ([`Pdcs::peer_of`]
+    /// Returns the NACK for a data packet of a context that does not exist here ([`Pdcs::find_context`]
     /// returned `None`), or of one that an unverified peer opens, and counts it. The engine sends
     /// the NACK to the packet's sender if it knows the address. `peer` is that sender, if this
     /// instance of it is known. The NACK then distinguishes a context that this end gave up from
@@ -188,52 +185,59 @@ impl<D: Copy> Pdcs<D> {
         self.shared.receiver.on_drained();
     }
 
-    /// Handles an ACK from `peer`, with the SES response if it carried one. Returns `false` when
-    /// the ACK is not valid.
+    /// Handles an ACK, with the SES response if it carried one, and the records that switches wrote
+    /// into the packet that the ACK is about ([`cc::Hops::NONE`] where there are none). Returns
+    /// `false` when the ACK is not valid.
+    #[inline]
     pub fn rx_ack(
         &mut self,
         now: Time,
-        peer: PeerKey,
+        from: impl Into<Origin>,
         ack: &Ack,
         response: Option<&Response>,
+        telemetry: &cc::Hops,
     ) -> bool {
-        self.rx_ack_with_telemetry(now, peer, ack, response, cc::Hops::NONE)
+        let counters = &mut self.shared.counters;
+        let found = self.table.find(counters, from.into(), ack.dpdcid, Some(ack.spdcid));
+        let Ok(pdc) = found else { return false };
+        let slot = pdc.numbers().id.slot_number();
+        let facts = AckFacts::new(ack, response, telemetry);
+        let outcome = pdc.on_ack(now, ack, &facts, &mut self.shared);
+        self.apply_if_valid(now, slot, outcome)
     }
 
-    /// Handles a NACK from `peer`. Returns `false` when it is not valid.
-    pub fn rx_nack(&mut self, now: Time, peer: PeerKey, nack: &Nack) -> bool {
+    /// Handles a NACK. Returns `false` when it is not valid.
+    pub fn rx_nack(&mut self, now: Time, from: impl Into<Origin>, nack: &Nack) -> bool {
         // A peer that has no such context cannot name its number of it.
         let names_context = nack.code.needs_context() || nack.spdcid != 0;
-        let found = self.table.find(
-            &mut self.shared.counters,
-            peer,
-            nack.dpdcid,
-            names_context.then_some(nack.spdcid),
-        );
-        let Ok(slot) = found else { return false };
-        let Some(pdc) = self.table.at_mut(slot) else { return false };
+        let spdcid = names_context.then_some(nack.spdcid);
+        let counters = &mut self.shared.counters;
+        let Ok(pdc) = self.table.find(counters, from.into(), nack.dpdcid, spdcid) else {
+            return false;
+        };
+        let slot = pdc.numbers().id.slot_number();
         let outcome = pdc.on_nack(now, nack, &mut self.shared);
         self.apply_if_valid(now, slot, outcome)
     }
 
-    /// Handles a control packet from `peer`. Returns `false` when it is not valid.
-    pub fn rx_control(&mut self, now: Time, peer: PeerKey, control: &Control) -> bool {
+    /// Handles a control packet. Returns `false` when it is not valid.
+    pub fn rx_control(&mut self, now: Time, from: impl Into<Origin>, control: &Control) -> bool {
+        let from = from.into();
         let Dest::Pdc(dpdcid) = control.dest else {
             // Only a data packet names the endpoint instance that opens a context.
             self.shared.counters.rx_mismatch += 1;
             return false;
         };
-        let Ok(slot) =
-            self.table.find(&mut self.shared.counters, peer, dpdcid, Some(control.spdcid))
-        else {
-            let late = control.kind == ControlKind::CloseCommand;
+        let counters = &mut self.shared.counters;
+        let Ok(pdc) = self.table.find(counters, from, dpdcid, Some(control.spdcid)) else {
+            let (peer, late) = (from.peer(), control.kind == ControlKind::CloseCommand);
             if late && self.table.was_closed(peer, control.spdcid) {
                 // This end's last acknowledgement was lost.
                 self.shared.send_stateless_nack(peer, late_close_nack(control));
             }
             return false;
         };
-        let Some(pdc) = self.table.at_mut(slot) else { return false };
+        let slot = pdc.numbers().id.slot_number();
         let outcome = pdc.on_control(now, control, &mut self.shared);
         self.apply_if_valid(now, slot, outcome)
     }

@@ -1,17 +1,19 @@
 //! Packet runs (`wire/src/packet_run.rs`) of a context that is named by its number.
 
 use super::Pdcs;
-use crate::base::{Psn, Time};
-use crate::pdc::{Outcome, accept_run, expects_run_at, send_end, send_run};
+use crate::base::Time;
+use crate::pdc::{Outcome, accept_run, send_end, send_run};
 use crate::tx::RunPackets;
-use crate::types::{Arrival, NewPacket, PdcId, RunArrival, RunGrant, TxGrant};
+use crate::types::{Arrival, Delivery, NewPacket, PdcId, RunArrival, RunGrant, TxGrant};
 
 impl<D: Copy> Pdcs<D> {
-    /// Returns whether `psn` is the next packet of context `id` and no later one has arrived. All
-    /// packets of a run that begins there are new.
+    /// Returns whether the next `count` packets behind the packet of `delivery` are all new and fit the window. If that packet
+    /// is [accepted](Pdcs::accept) without a response, [`Pdcs::accept_run`] then accepts them.
     #[must_use]
-    pub fn run_is_next(&mut self, id: PdcId, psn: Psn) -> bool {
-        self.table.get_mut(id).is_some_and(|pdc| expects_run_at(pdc, psn))
+    pub fn accepts_run_behind(&self, delivery: &Delivery, count: u16) -> bool {
+        let window = self.shared.config.recv_window_packets;
+        let pdc = self.table.get(delivery.id());
+        pdc.is_some_and(|pdc| pdc.rx().takes_run_behind(delivery.psn(), count, window))
     }
 
     /// Accepts the data packets of `run`, which follow the newest packet that was [accepted](Pdcs::accept) on context `id`, came

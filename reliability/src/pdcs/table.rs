@@ -7,7 +7,7 @@ use super::numbering::ContextNumbers;
 use crate::Counters;
 use crate::base::Psn;
 use crate::pdc::Pdc;
-use crate::types::{PdcId, PeerKey, Refusal};
+use crate::types::{Origin, PdcId, PeerKey, Refusal};
 
 /// Slots of closed contexts that stay free before one of them is reused, so that late packets of
 /// the old context do not reach a new one with its number.
@@ -114,28 +114,37 @@ impl<D: Copy> Table<D> {
         self.at(self.numbering.slot(dpdcid)?)
     }
 
-    /// Returns the slot of the context with the number `dpdcid`. The context must be `peer`'s, and
+    /// Returns the context with the number `dpdcid`. The context must be that of the sender, and
     /// its number there must be `spdcid`, where one is given, or not yet known. Counts packets that
     /// do not match.
     #[inline]
     pub(super) fn find(
-        &self,
+        &mut self,
         counters: &mut Counters,
-        peer: PeerKey,
+        from: Origin,
         dpdcid: u16,
         spdcid: Option<u16>,
-    ) -> Result<u16, Refusal> {
-        let Some(pdc) = self.by_number(dpdcid) else {
+    ) -> Result<&mut Pdc<D>, Refusal> {
+        let found = match from {
+            Origin::Context(context) => self.get_mut(context.id),
+            Origin::Peer(_) => {
+                let slot = self.numbering.slot(dpdcid);
+                slot.and_then(|slot| self.at_mut(slot))
+            }
+        };
+        let Some(pdc) = found else {
             counters.rx_unknown_context += 1;
             return Err(Refusal::UnknownContext);
         };
-        let (owner, remote) = (pdc.numbers().peer, pdc.numbers().remote);
+        let numbers = pdc.numbers();
+        debug_assert!(numbers.local == dpdcid, "the packet names this context");
+        let remote = numbers.remote;
         let fits = |spdcid: u16| spdcid != 0 && (remote == spdcid || remote == 0);
-        if owner != peer || !spdcid.is_none_or(fits) {
+        if numbers.peer != from.peer() || !spdcid.is_none_or(fits) {
             counters.rx_mismatch += 1;
             return Err(Refusal::Mismatch);
         }
-        Ok(pdc.numbers().id.slot_number())
+        Ok(pdc)
     }
 
     /// Returns an iterator over the contexts.

@@ -4,9 +4,7 @@
 use super::Pdcs;
 use crate::base::Time;
 use crate::cc::{Hops, ReceiverCc as _, SenderList};
-use crate::tx::AckFacts;
-use crate::types::{Arrival, PeerKey, RxVerdict};
-use crate::wire::{Ack, Request, Response};
+use crate::types::Delivery;
 
 impl<D: Copy> Pdcs<D> {
     /// Handles a list of senders that the packet to be handed in next carries (Dart's look-ahead).
@@ -16,47 +14,15 @@ impl<D: Copy> Pdcs<D> {
         self.shared.counters.rx_bad_lists += u64::from(!valid);
     }
 
-    /// Handles a request like [`Pdcs::rx_request`], with the records that switches wrote into it, in the order of the path.
-    /// Where congestion control wants them ([`crate::cc::AckStyle::telemetry`]), the acknowledgement sends the records back:
-    /// see [`Pdcs::telemetry_echo`].
-    pub fn rx_request_with_telemetry(
-        &mut self,
-        now: Time,
-        peer: PeerKey,
-        pds: &Request,
-        arrival: &Arrival,
-        telemetry: &Hops,
-    ) -> RxVerdict {
-        let verdict = self.rx_request(now, peer, pds, arrival);
-        if let RxVerdict::Deliver(delivery) = &verdict
-            && self.shared.config.acks.telemetry
+    /// Keeps the records that switches wrote into a new data packet, in the order of the path. Where congestion control
+    /// wants them ([`crate::cc::AckStyle::telemetry`]), the acknowledgement sends the records back: see
+    /// [`Pdcs::telemetry_echo`].
+    pub fn keep_telemetry(&mut self, delivery: &Delivery, telemetry: &Hops) {
+        if self.shared.config.acks.telemetry
             && let Some(pdc) = self.table.get_mut(delivery.id())
         {
             pdc.rx_mut().rare_mut().keep_telemetry(telemetry);
         }
-        verdict
-    }
-
-    /// Handles an ACK like [`Pdcs::rx_ack`], with the records that it sends back: those that switches wrote into the packet
-    /// that the ACK is about.
-    #[inline]
-    pub fn rx_ack_with_telemetry(
-        &mut self,
-        now: Time,
-        peer: PeerKey,
-        ack: &Ack,
-        response: Option<&Response>,
-        telemetry: &Hops,
-    ) -> bool {
-        let Ok(slot) =
-            self.table.find(&mut self.shared.counters, peer, ack.dpdcid, Some(ack.spdcid))
-        else {
-            return false;
-        };
-        let Some(pdc) = self.table.at_mut(slot) else { return false };
-        let facts = AckFacts::new(ack, response, telemetry);
-        let outcome = pdc.on_ack(now, ack, &facts, &mut self.shared);
-        self.apply_if_valid(now, slot, outcome)
     }
 
     /// Returns the telemetry that the packet which [`Pdcs::poll_control`] returned last sends back. There is none unless that

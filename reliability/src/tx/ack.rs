@@ -29,15 +29,22 @@ pub(crate) struct AckFacts<'a> {
     state: Option<NsccState>,
     /// Packets received out of order, if the peer counts them.
     ooo: Option<u16>,
-    /// The low bits of the sum of all credit granted, in units of the wire.
-    credit: Option<u32>,
-    /// The peer's line: the number of its senders, and this flow's share.
-    share: Option<(u16, u16)>,
     ce: bool,
     retx: bool,
     response: Option<&'a Response>,
+    extension: AlgorithmFacts<'a>,
+}
+
+/// What only some algorithms read of an ACK.
+#[derive(Clone, Copy, Debug)]
+enum AlgorithmFacts<'a> {
+    None,
+    /// The low bits of the sum of all credit granted, in units of the wire.
+    Credit(u32),
+    /// The peer's line: the number of its senders, and this flow's share.
+    Share(u16, u16),
     /// The records that switches wrote into the packet that the ACK is about.
-    telemetry: &'a cc::Hops,
+    Telemetry(&'a cc::Hops),
 }
 
 /// The validity of an ACK.
@@ -54,25 +61,31 @@ impl<'a> AckFacts<'a> {
     #[inline]
     pub(crate) fn new(ack: &Ack, response: Option<&'a Response>, telemetry: &'a cc::Hops) -> Self {
         let (sack_base, sack_map) = ack.sack().unwrap_or((ack.cack_psn, 0));
-        let mut share = None;
-        let (mpr, state, ooo, credit) = match ack.ext {
-            AckExt::None | AckExt::ExpectedPsn(_) => (0, None, None, None),
+        let mut extension = AlgorithmFacts::None;
+        if !telemetry.is_empty() {
+            extension = AlgorithmFacts::Telemetry(telemetry);
+        }
+        let (mpr, state, ooo) = match ack.ext {
+            AckExt::None | AckExt::ExpectedPsn(_) => (0, None, None),
             AckExt::Cc(ext) => match ext.state {
-                CcState::Nscc(state) => (ext.mpr, Some(state), Some(state.ooo_count), None),
+                CcState::Nscc(state) => (ext.mpr, Some(state), Some(state.ooo_count)),
                 CcState::Credit { credit, ooo_count } => {
-                    (ext.mpr, None, Some(ooo_count), Some(credit))
+                    extension = AlgorithmFacts::Credit(credit);
+                    (ext.mpr, None, Some(ooo_count))
                 }
             },
             AckExt::Ccx(ext) => {
                 let dart = DartState::read(&ext.state).ok();
                 let dart = dart.filter(|_| ext.cc_type == DartState::CC_TYPE);
-                share = dart.map(|dart| (dart.senders, dart.share));
+                if let Some(dart) = dart {
+                    extension = AlgorithmFacts::Share(dart.senders, dart.share);
+                }
                 let state = dart.map(|dart| NsccState {
                     service_time: dart.service_time,
                     ooo_count: dart.ooo_count,
                     ..NsccState::default()
                 });
-                (ext.mpr, state, state.map(|state| state.ooo_count), None)
+                (ext.mpr, state, state.map(|state| state.ooo_count))
             }
         };
         Self {
@@ -85,12 +98,10 @@ impl<'a> AckFacts<'a> {
             state,
             // This value means that the peer does not count.
             ooo: ooo.filter(|&count| count != u16::MAX),
-            credit,
-            share,
             ce: ack.ce,
             retx: ack.retx,
             response,
-            telemetry,
+            extension,
         }
     }
 
@@ -176,7 +187,7 @@ struct Acknowledgement<'a, D> {
     gain: AckGain,
 }
 
-impl<D: Copy> Acknowledgement<'_, D> {
+impl<'a, D: Copy> Acknowledgement<'a, D> {
     #[inline]
     fn process(&mut self) {
         let (now, ack) = (self.now, self.ack);
@@ -252,10 +263,10 @@ impl<D: Copy> Acknowledgement<'_, D> {
         if gained {
             self.on_progress(self.tx.ring.base() != oldest);
         }
-        let share = ack.share.and_then(|(senders, share)| cc::LineShare::new(senders, share));
-        self.shared.counters.rx_bad_share += u64::from(ack.share.is_some() && share.is_none());
-        let grant = ack.credit.map(|units| self.tx.rare_mut().credit.on_grant(units));
-        if gained || probed || rtt.is_some() || grant.is_some() || share.is_some() {
+        let extension = self.take_extension();
+        let granted =
+            matches!(extension, cc::FeedbackExtension::Credit(_) | cc::FeedbackExtension::Share(_));
+        if gained || probed || rtt.is_some() || granted {
             self.gain.round_end = self.round_ends(about.as_ref());
             let feedback = cc::Feedback {
                 now,
@@ -278,10 +289,7 @@ impl<D: Copy> Acknowledgement<'_, D> {
                 ooo: ack.ooo,
                 penalty: ack.state.map(|state| state.rcv_cwnd_pend),
                 restore_cwnd: ack.state.is_some_and(|state| state.restore_cwnd),
-                share,
-                grant,
-                int: ack.telemetry,
-                hops: (!ack.telemetry.is_empty()).then_some(ack.telemetry.len()),
+                extension,
                 round_end: self.gain.round_end,
                 app_limited: about.is_some_and(|slot| slot.app_limited),
                 retransmitted: about.is_some_and(|slot| slot.tries > 0),
@@ -315,6 +323,21 @@ impl<D: Copy> Acknowledgement<'_, D> {
         }
         if let Some(ooo) = ack.ooo {
             self.recover(ooo);
+        }
+    }
+
+    /// Returns what only some algorithms read of the ACK.
+    #[inline]
+    fn take_extension(&mut self) -> cc::FeedbackExtension<'a> {
+        match self.ack.extension {
+            AlgorithmFacts::None => cc::FeedbackExtension::None,
+            AlgorithmFacts::Credit(units) => self.tx.rare_mut().credit.on_grant(units),
+            AlgorithmFacts::Share(senders, share) => {
+                let share = cc::LineShare::new(senders, share);
+                self.shared.counters.rx_bad_share += u64::from(share.is_none());
+                share.map_or(cc::FeedbackExtension::None, cc::FeedbackExtension::Share)
+            }
+            AlgorithmFacts::Telemetry(hops) => cc::FeedbackExtension::Telemetry(hops),
         }
     }
 

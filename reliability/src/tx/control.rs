@@ -157,13 +157,14 @@ impl<D: Copy> Tx<D> {
         timers: &mut Deadlines,
         shared: &mut Shared<D>,
     ) {
-        let grant = grant.map(|units| self.rare_mut().credit.on_grant(units));
+        let extension = grant
+            .map_or(cc::FeedbackExtension::None, |units| self.rare_mut().credit.on_grant(units));
         let feedback = cc::Feedback {
             now,
             kind,
             path: self.route.path(),
             ecn: kind == cc::FeedbackKind::Notified,
-            grant,
+            extension,
             ..cc::Feedback::default()
         };
         self.on_feedback(&feedback, timers, shared);

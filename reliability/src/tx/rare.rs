@@ -163,10 +163,10 @@ pub(crate) struct Credit {
 
 impl Credit {
     /// Returns the grant in bytes; `units` are the low bits of the sum on the wire.
-    pub(super) fn on_grant(&mut self, units: u32) -> cc::Grant<'static> {
+    pub(super) fn on_grant(&mut self, units: u32) -> cc::FeedbackExtension<'static> {
         let cumulative = cc::credit_bytes(self.granted, units);
         self.granted = self.granted.max(cumulative);
-        cc::Grant::Credit(cumulative)
+        cc::FeedbackExtension::Credit(cumulative)
     }
 
     /// Returns the bytes that wait for their first transmission.
@@ -248,10 +248,10 @@ mod tests {
     fn old_grants_do_not_reduce_the_credit() {
         let mut credit = Credit::default();
         let units = cc::credit_units(1 << 20);
-        assert_eq!(credit.on_grant(units), cc::Grant::Credit(1 << 20));
+        assert_eq!(credit.on_grant(units), cc::FeedbackExtension::Credit(1 << 20));
         // An old grant changes nothing.
         let _ = credit.on_grant(cc::credit_units(1 << 19));
-        assert_eq!(credit.on_grant(units), cc::Grant::Credit(1 << 20));
+        assert_eq!(credit.on_grant(units), cc::FeedbackExtension::Credit(1 << 20));
         credit.request(77);
         assert!(credit.is_requested());
         assert_eq!((credit.take_request(), credit.take_request()), (Some(77), None));

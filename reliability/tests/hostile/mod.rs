@@ -11,6 +11,7 @@
 mod packets;
 
 use squall_reliability::base::{Psn, Rng, Span, Time};
+use squall_reliability::cc::Hops;
 use squall_reliability::wire::NackCode;
 use squall_reliability::{
     Config, ControlPacket, NewPacket, PdcFailure, Pdcs, PeerKey, RxVerdict, cc,
@@ -194,7 +195,7 @@ fn attack(world: &mut World, rng: &mut Rng, to: usize, start: Psn) {
             }
         }
         Wire::Control(ControlPacket::Ack { pds, response }) => {
-            pdcs.rx_ack(now, peer, &pds, response.as_ref());
+            pdcs.rx_ack(now, peer, &pds, response.as_ref(), Hops::NONE);
         }
         Wire::Control(ControlPacket::Nack(nack)) => {
             pdcs.rx_nack(now, peer, &nack);

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use squall_reliability::base::{Psn, Rate, Rng, Span, Time};
+use squall_reliability::cc::Hops;
 use squall_reliability::{
     Arrival, Config, ControlOut, ControlPacket, Event, NewPacket, PdcFailure, PdcId, Pdcs, PeerKey,
     RxVerdict, SendError, TxGrant, cc, wire,
@@ -352,7 +353,7 @@ impl World {
         match packet {
             Wire::Data { pds, number, meta } => {
                 if let wire::Dest::Pdc(id) = pds.dest
-                    && host.pdcs.peer_of(id) != Some(PEER)
+                    && host.pdcs.find_context(id).map(|found| found.peer) != Some(PEER)
                 {
                     if let Some(nack) = host.pdcs.reject(Some(PEER), &pds) {
                         self.launch(to, 0, Wire::Control(ControlPacket::Nack(nack)));
@@ -380,7 +381,7 @@ impl World {
                 }
             }
             Wire::Control(ControlPacket::Ack { pds, response }) => {
-                host.pdcs.rx_ack(now, PEER, &pds, response.as_ref());
+                host.pdcs.rx_ack(now, PEER, &pds, response.as_ref(), Hops::NONE);
             }
             Wire::Control(ControlPacket::Nack(nack)) => {
                 host.pdcs.rx_nack(now, PEER, &nack);

@@ -3,6 +3,7 @@
 #![allow(dead_code)] // no test uses all of it
 
 use squall_reliability::base::{Psn, Span, Time};
+use squall_reliability::cc::Hops;
 use squall_reliability::wire::{
     Ack, AckCc, AckExt, AckRequest, CcState, Nack, NackCode, NextHeader, NsccState, Request,
 };
@@ -109,7 +110,7 @@ impl Sender {
             }),
         };
         // The first ACK is about the packet whose number is the start.
-        self.pdcs.rx_ack(self.now, PEER, &ack, None)
+        self.pdcs.rx_ack(self.now, PEER, &ack, None, Hops::NONE)
     }
 
     pub(crate) fn nack(&mut self, n: u32, code: NackCode, retx: bool) -> bool {

@@ -8,7 +8,7 @@ use squall_base::{Rate, Span, Time};
 
 use super::{Hpcc, HpccConfig};
 use crate::NetworkProfile;
-use crate::controller::{Feedback, FeedbackKind, Hops, IntHop, SenderCc};
+use crate::controller::{Feedback, FeedbackExtension, FeedbackKind, Hops, IntHop, SenderCc};
 
 const LINE: Rate = Rate::gbps(100);
 const T: u64 = 4_000;
@@ -33,7 +33,7 @@ fn ack(hpcc: &mut Hpcc, int: &[IntHop], round_end: bool) -> f32 {
         bytes: 1_000,
         packets: 1,
         rtt: Some(Span(T)),
-        int: &int.iter().copied().collect(),
+        extension: FeedbackExtension::Telemetry(&int.iter().copied().collect()),
         round_end,
         ..Feedback::default()
     });
@@ -157,7 +157,7 @@ fn a_flow_may_have_its_own_base_round_trip() {
         let mut hpcc = hpcc(HpccConfig { global_t, ..config() });
         hpcc.on_feedback(&Feedback {
             rtt: Some(Span(T / 2)),
-            int: &Hops::from_iter([hop(7, 1_000, 0, 0)]),
+            extension: FeedbackExtension::Telemetry(&Hops::from_iter([hop(7, 1_000, 0, 0)])),
             ..Feedback::default()
         });
         assert_eq!(hpcc.metrics().cwnd, Some(window));

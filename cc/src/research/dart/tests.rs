@@ -19,7 +19,8 @@ fn named(text: &str) -> Sender {
 /// An acknowledgement that says one of so many.
 fn share(sender: &mut Sender, senders: u16) -> u64 {
     let share = LineShare::new(senders, WHOLE_SHARE / senders);
-    sender.on_feedback(&Feedback { share, bytes: 1064, packets: 1, ..Feedback::default() });
+    let extension = share.map_or(FeedbackExtension::None, FeedbackExtension::Share);
+    sender.on_feedback(&Feedback { extension, bytes: 1064, packets: 1, ..Feedback::default() });
     rate(sender)
 }
 

@@ -363,8 +363,13 @@ fn answer(packet: RatePacket, capacity: f64, let_through: u16) -> RatePacket {
 }
 
 fn back(flow: &mut Sperc, now: Time, packet: &RatePacket) {
-    let grant = Some(Grant::Rates(packet));
-    flow.on_feedback(&Feedback { now, kind: FeedbackKind::Control, grant, ..Feedback::default() });
+    let extension = FeedbackExtension::Rates(packet);
+    flow.on_feedback(&Feedback {
+        now,
+        kind: FeedbackKind::Control,
+        extension,
+        ..Feedback::default()
+    });
 }
 
 fn sends(flow: &mut Sperc, now: Time) -> Option<RatePacket> {

@@ -3,11 +3,12 @@
 
 use core::net::SocketAddr;
 
-use super::packets::{PacketReceiver, conclude_delivery, refuse_access};
-use super::{Engine, step};
+use super::PacketReceiver;
+use super::requests::refuse_access;
 use crate::base::Time;
 use crate::channel::ChannelId;
 use crate::completion::{Notice, OpError};
+use crate::engine::{Engine, step};
 use crate::foreign_wire::ForeignWire;
 use crate::memory::{Memory, Payload};
 use crate::message_ids::MessagePacket;
@@ -16,8 +17,10 @@ use crate::ops::ReadPart;
 use crate::outbound::Answer;
 use crate::packet_outcome::PacketOutcome;
 use crate::peers::DestinationError;
-use crate::reliability::cc::AckStyle;
-use crate::reliability::{self, Arrival, Contact, PdcId, PeerKey, Refusal, RxVerdict};
+use crate::reliability::cc::{AckStyle, Hops};
+use crate::reliability::{
+    self, Arrival, Contact, NamedContext, Origin, PdcId, PeerKey, Refusal, RxVerdict,
+};
 use crate::wire::{
     self, Dest, Extension, List, NackCode, Opcode, Packet, Response, ResponseData, ResponseOpcode,
     ReturnCode, Ses, StdBody, StdRequest,
@@ -27,7 +30,7 @@ use crate::wire::{
 const TOO_LONG: i32 = 90;
 
 /// Changes the configuration of the contexts to what peers of a foreign wire handle.
-pub(super) fn adapt_transport(pdc: &mut reliability::Config, wire: &ForeignWire) {
+pub(in crate::engine) fn adapt_transport(pdc: &mut reliability::Config, wire: &ForeignWire) {
     if let Contact::Introduced(seed) = &pdc.contact {
         pdc.contact = Contact::Unverified(seed.clone());
     }
@@ -46,7 +49,7 @@ impl Engine {
     /// Handles a report that packets of the wire's size do not pass to `dst`. The wire has no smaller
     /// ones, so operations fail when their deadline expires, with this report as the reason.
     #[cold]
-    pub(super) fn report_small_path(&mut self, now: Time, dst: SocketAddr, bytes: u32) {
+    pub(in crate::engine) fn report_small_path(&mut self, now: Time, dst: SocketAddr, bytes: u32) {
         if self.peers.has_host(dst.ip()) && bytes < self.config.max_packet {
             let Some(wire) = &self.config.wire else { return };
             let peer = wire.peer_addr(dst);
@@ -58,7 +61,7 @@ impl Engine {
     /// Fails the operations of peers that owe an answer and were silent for the deadline. Peers of
     /// another implementation cannot be asked for a sign of life.
     #[cold]
-    pub(super) fn fail_silent_peers(&mut self, now: Time) {
+    pub(in crate::engine) fn fail_silent_peers(&mut self, now: Time) {
         let deadline = self.pdcs.config().progress_deadline;
         let owing = self.outbound.ops().select(|op| op.is_owed() || op.is_unmatched());
         for key in owing {
@@ -97,7 +100,7 @@ impl Engine {
 impl<M: Memory> PacketReceiver<'_, M> {
     /// Handles a packet of a peer of another implementation.
     #[cold]
-    pub(super) fn handle_foreign(mut self, arrival: &Arrival, bytes: &[u8]) {
+    pub(super) fn handle_foreign(&mut self, arrival: &Arrival, bytes: &[u8]) {
         if arrival.trimmed {
             return self.handle_foreign_trimmed(arrival, bytes);
         }
@@ -105,46 +108,46 @@ impl<M: Memory> PacketReceiver<'_, M> {
             self.engine.report.counters.rx_malformed += 1;
             return;
         };
-        let (peer, accepted) = match packet {
+        let (context, accepted) = match packet {
             Packet::Request { pds, ses, payload } => {
                 return self.handle_foreign_request(&pds, &ses, payload, arrival);
             }
             Packet::Ack { pds, ses, payload } => {
-                let Some(peer) = self.find_foreign_owner(pds.dpdcid) else { return };
-                let key = PeerKey(peer.0);
-                let id = self.engine.pdcs.context_of(pds.dpdcid);
-                let awaited = id
-                    .zip(pds.ack_psn())
-                    .and_then(|(id, psn)| self.engine.outbound.find_unmatched(id.into(), psn));
+                let Some(context) = self.find_foreign_context(pds.dpdcid) else { return };
+                let (id, peer) = (context.id, PeerId(context.peer.0));
+                let awaited = pds
+                    .ack_psn()
+                    .and_then(|psn| self.engine.outbound.find_unmatched(id.into(), psn));
                 let response = match &ses {
                     Ses::Response(response) if awaited.is_some() || says_more(response) => {
                         Some(response)
                     }
                     _ => None,
                 };
-                let accepted = self.engine.pdcs.rx_ack(self.now, key, &pds, response);
+                let pdcs = &mut self.engine.pdcs;
+                let accepted = pdcs.rx_ack(self.now, context, &pds, response, Hops::NONE);
                 if let (true, Some(response), Some(op)) = (accepted, response, awaited) {
                     let step = &mut step!(self.engine, self.now);
                     self.engine.outbound.handle_late_response(step, op, response);
                 }
-                if let (true, Ses::ResponseData(header), Some(id)) = (accepted, &ses, id) {
+                if let (true, Ses::ResponseData(header)) = (accepted, &ses) {
                     // The data of a short read may come on the acknowledgement.
                     let data = Ses::ResponseData(self.check_read_data(header, payload));
                     self.deliver((id.into(), peer), false, (&data, payload));
                 }
-                (peer, accepted)
+                (context, accepted)
             }
             Packet::Nack(nack) => {
-                let Some(peer) = self.find_foreign_owner(nack.dpdcid) else { return };
-                (peer, self.engine.pdcs.rx_nack(self.now, PeerKey(peer.0), &nack))
+                let Some(context) = self.find_foreign_context(nack.dpdcid) else { return };
+                (context, self.engine.pdcs.rx_nack(self.now, context, &nack))
             }
             Packet::Control(control) => {
                 let Dest::Pdc(dpdcid) = control.dest else {
                     self.engine.report.counters.rx_foreign += 1;
                     return;
                 };
-                let Some(peer) = self.find_foreign_owner(dpdcid) else { return };
-                (peer, self.engine.pdcs.rx_control(self.now, PeerKey(peer.0), &control))
+                let Some(context) = self.find_foreign_context(dpdcid) else { return };
+                (context, self.engine.pdcs.rx_control(self.now, context, &control))
             }
             _ => {
                 self.engine.report.counters.rx_foreign += 1;
@@ -152,7 +155,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
             }
         };
         if accepted {
-            self.record_rx(peer);
+            self.record_rx(PeerId(context.peer.0));
         }
     }
 
@@ -167,20 +170,22 @@ impl<M: Memory> PacketReceiver<'_, M> {
             self.engine.report.counters.rx_foreign += 1;
             return;
         };
-        let Some(peer) = self.find_foreign_owner(dpdcid) else { return };
-        let verdict = self.engine.pdcs.rx_request(self.now, PeerKey(peer.0), &trimmed.pds, arrival);
+        let Some(context) = self.find_foreign_context(dpdcid) else { return };
+        let verdict = self.engine.pdcs.rx_request(self.now, context, &trimmed.pds, arrival);
         if matches!(verdict, RxVerdict::Trimmed | RxVerdict::Duplicate) {
-            self.record_rx(peer);
+            self.record_rx(PeerId(context.peer.0));
         }
     }
 
-    /// Returns the peer of context `dpdcid`, if the packet came from that peer's address.
-    fn find_foreign_owner(&mut self, dpdcid: u16) -> Option<PeerId> {
-        let peer = self.engine.pdcs.peer_of(dpdcid).map(|key| PeerId(key.0));
+    /// Returns the context with the number `dpdcid`, if the packet came from its peer's address.
+    fn find_foreign_context(&mut self, dpdcid: u16) -> Option<NamedContext> {
         let from = self.engine.config.wire.as_ref().map(|wire| wire.peer_addr(self.src));
-        let owner = peer.filter(|peer| Some(self.engine.peers.get(*peer).addr()) == from);
-        self.engine.report.counters.rx_foreign += u64::from(owner.is_none());
-        owner
+        let found =
+            self.engine.pdcs.find_context(dpdcid).filter(|context| {
+                Some(self.engine.peers.get(PeerId(context.peer.0)).addr()) == from
+            });
+        self.engine.report.counters.rx_foreign += u64::from(found.is_none());
+        found
     }
 
     /// Sends the sender of a request the NACK that its context is unknown here.
@@ -199,19 +204,22 @@ impl<M: Memory> PacketReceiver<'_, M> {
         payload: &[u8],
         arrival: &Arrival,
     ) {
-        let peer = match pds.dest {
-            Dest::Syn { .. } => self.engine.foreign_sender(self.now, self.src),
+        let origin: Option<Origin> = match pds.dest {
+            Dest::Syn { .. } => {
+                let peer = self.engine.foreign_sender(self.now, self.src);
+                peer.map(|peer| PeerKey(peer.0).into())
+            }
             Dest::Pdc(dpdcid) => {
-                let owner = self.find_foreign_owner(dpdcid);
-                if owner.is_none() {
+                let context = self.find_foreign_context(dpdcid);
+                if context.is_none() {
                     self.refuse_foreign_context(pds);
                 }
-                owner
+                context.map(Into::into)
             }
         };
-        let Some(peer) = peer else { return };
-        let key = PeerKey(peer.0);
-        let verdict = self.engine.pdcs.rx_request(self.now, key, pds, arrival);
+        let Some(origin) = origin else { return };
+        let (key, peer) = (origin.peer(), PeerId(origin.peer().0));
+        let verdict = self.engine.pdcs.rx_request(self.now, origin, pds, arrival);
         let delivery = match verdict {
             RxVerdict::Deliver(delivery) => delivery,
             RxVerdict::Duplicate | RxVerdict::Trimmed => {
@@ -233,7 +241,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
             self.register_context(id, peer);
         }
         let outcome = self.deliver_foreign((id, peer), forward, ses, payload);
-        conclude_delivery(&mut step!(self.engine, self.now), delivery, outcome);
+        self.conclude_one(delivery, outcome);
         if let (PacketOutcome::Yes(None), Some(response)) = (outcome, default_response(ses)) {
             // Peers wait for the acknowledgement of the first and of the last packet of a message
             // without asking for it.
