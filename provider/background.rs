@@ -14,18 +14,17 @@ use std::time::Duration;
 
 use squall_base::Span;
 
-use crate::endpoint::Endpoint;
 use crate::objects::PerProcess;
+use crate::open_endpoints::OpenEndpoint;
 use crate::param::params;
 use crate::thread;
-use crate::virtual_time;
 
 /// Turns in a row for one endpoint before the next one gets its turns.
 const TURNS: u32 = 64;
 
 #[derive(Default)]
 struct State {
-    endpoints: Vec<Weak<Endpoint>>,
+    endpoints: Vec<Weak<dyn OpenEndpoint>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -51,15 +50,15 @@ pub(crate) fn is_available() -> bool {
 }
 
 /// Starts background progress of an endpoint.
-pub(crate) fn attach(ep: &Arc<Endpoint>) {
+pub(crate) fn attach(ep: Weak<dyn OpenEndpoint>) {
     // In virtual time the application's calls do what would have been due meanwhile.
-    if virtual_time::is_wanted() {
+    if params().is_virtual() {
         return;
     }
     let Some(interval) = interval() else { return };
     let shared = SHARED.get();
     let mut state = shared.lock();
-    state.endpoints.push(Arc::downgrade(ep));
+    state.endpoints.push(ep);
     if state.thread.is_none() {
         shared.stop.store(false, Ordering::Release);
         let body = move || crate::boundary::value((), || shared.run(interval));
@@ -72,8 +71,8 @@ pub(crate) fn attach(ep: &Arc<Endpoint>) {
 }
 
 /// Ends background progress of an endpoint, which closes.
-pub(crate) fn detach(ep: &Endpoint) {
-    SHARED.get().lock().endpoints.retain(|other| !core::ptr::eq(other.as_ptr(), ep));
+pub(crate) fn detach(ep: &dyn OpenEndpoint) {
+    SHARED.get().lock().endpoints.retain(|other| !core::ptr::addr_eq(other.as_ptr(), ep));
 }
 
 /// Stops the thread and waits for it, because the process ends. If libfabric unloads this library late, the thread may
@@ -118,7 +117,7 @@ impl Shared {
                 endpoints.extend(state.endpoints.iter().filter_map(Weak::upgrade));
             }
             // An endpoint is stalled when its application made no progress since the last round, until it does.
-            let mut stalled: Vec<&Arc<Endpoint>> =
+            let mut stalled: Vec<&Arc<dyn OpenEndpoint>> =
                 endpoints.iter().filter(|ep| ep.check_stalled()).collect();
             while !stalled.is_empty() && !self.stop.load(Ordering::Acquire) {
                 stalled.retain(|ep| (0..TURNS).all(|_| ep.progress_in_background()));

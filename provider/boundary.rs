@@ -7,8 +7,8 @@ use core::ffi::{CStr, c_char, c_int};
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::clock::hooks;
 use crate::errno::{Errno, Result};
-use crate::virtual_time;
 
 fn report(panic: &(dyn Any + Send)) {
     let text = panic
@@ -21,7 +21,7 @@ fn report(panic: &(dyn Any + Send)) {
 
 /// Runs `f`; a panic is logged and becomes `fallback`.
 pub(crate) fn value<T>(fallback: T, f: impl FnOnce() -> T) -> T {
-    let _call = virtual_time::enter();
+    let _call = hooks::begin_call();
     // What a panicking operation leaves half done is at worst a lost operation of this endpoint:
     // the state behind the endpoint locks is plain data, valid at every step.
     match catch_unwind(AssertUnwindSafe(f)) {

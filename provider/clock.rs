@@ -1,13 +1,14 @@
 //! The one clock: CLOCK_MONOTONIC, or the process's virtual time, as [`Time`]; and the calendar, for what
 //! others read.
 
+pub(crate) mod hooks;
+
 use squall_base::Time;
-use squall_net::emulator::virtual_time;
 
 /// Now, in nanoseconds since the system's origin.
 #[inline]
 pub(crate) fn now() -> Time {
-    virtual_time::now().unwrap_or_else(real)
+    hooks::now().unwrap_or_else(real)
 }
 
 /// Returns the real time.

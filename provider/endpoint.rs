@@ -33,6 +33,7 @@ use crate::errno::Result;
 use crate::ffi;
 use crate::job::Job;
 use crate::objects::{Cell, ObjectRef, Process, Users};
+use crate::open_endpoints::OpenEndpoint;
 use crate::optional::peer_provider::receives::notify_owner;
 use crate::process_report;
 use crate::stats;
@@ -213,38 +214,9 @@ impl Endpoint {
         }
     }
 
-    /// Makes progress as [`Endpoint::progress`] does, on a progress thread, unless another thread does so now.
-    pub(crate) fn try_progress(&self) -> bool {
-        if !self.process.is_current() {
-            return false;
-        }
-        let Some(mut inner) = self.inner.try_lock() else { return false };
-        let Inner { bindings, core } = &mut *inner;
-        let busy = core.as_mut().is_some_and(|core| core.run_turn(bindings));
-        drop(inner);
-        self.begin_work_after(busy);
-        busy
-    }
-
     /// Notes that the application is about to sleep, and will not make progress.
     pub(crate) fn mark_idle(&self) {
         self.stalled.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns whether the application has made no progress since the last call.
-    pub(crate) fn check_stalled(&self) -> bool {
-        self.stalled.swap(true, Ordering::Relaxed)
-    }
-
-    /// Runs a turn on the background progress thread, unless the application makes progress again. Returns whether
-    /// packets had arrived.
-    pub(crate) fn progress_in_background(&self) -> bool {
-        if !self.process.is_current() || !self.stalled.load(Ordering::Relaxed) {
-            return false;
-        }
-        let Some(mut inner) = self.inner.try_lock_background() else { return false };
-        let Inner { bindings, core } = &mut *inner;
-        core.as_mut().is_some_and(|core| core.run_background_turn(bindings))
     }
 
     /// Runs a background turn for a thread that waits for an event, which may be another one than the endpoint's own.
@@ -262,17 +234,6 @@ impl Endpoint {
         core.optional.is_joining()
     }
 
-    /// Prepares for a thread to sleep on the sockets: peers on this host must wake it. Returns false when something of
-    /// theirs has arrived already, and `None` when another thread holds the lock and drives it: a thread of the
-    /// application, or the background progress thread, which wakes sleepers when it finds something.
-    pub(crate) fn prepare_sleep(&self) -> Option<bool> {
-        if !self.process.is_current() {
-            return Some(true);
-        }
-        let mut inner = self.inner.try_lock()?;
-        Some(inner.core.as_mut().is_none_or(|core| core.prepare_sleep()))
-    }
-
     /// Notes that a thread for which [`Endpoint::prepare_sleep`] was called sleeps no more.
     pub(crate) fn end_sleep(&self) {
         if self.process.is_current()
@@ -282,54 +243,9 @@ impl Endpoint {
         }
     }
 
-    /// Notes that the progress thread sleeps no more: calls need not wake it.
-    pub(crate) fn end_sleep_of_progress_thread(&self) {
-        if self.process.is_current()
-            && let Some(core) = &mut self.inner.lock().core
-        {
-            core.end_sleep();
-            core.set_sleeps_until(None);
-        }
-    }
-
-    /// Returns when the endpoint needs a turn without anything arriving. While another thread holds the lock, that is
-    /// soon: the thread may set a timer, and may have reported it before the caller sleeps.
-    pub(crate) fn next_timeout(&self) -> Option<Time> {
-        match self.inner.try_lock() {
-            Some(inner) => inner.core.as_ref()?.next_timeout(),
-            None => Some(crate::clock::now() + ASK_AGAIN),
-        }
-    }
-
-    /// Returns the endpoint's next timer as [`Endpoint::next_timeout`] does, for a thread that is about to sleep until
-    /// then. A call that sets an earlier timer wakes that thread, unless background progress serves the timer.
-    pub(crate) fn next_timeout_of_sleeper(&self) -> Option<Time> {
-        let Some(mut inner) = self.inner.try_lock() else {
-            return Some(crate::clock::now() + ASK_AGAIN);
-        };
-        let core = inner.core.as_mut()?;
-        let at = core.next_timeout();
-        let is_served = self.domain.progress().is_none() && background::is_available();
-        core.set_sleeps_until((!is_served).then(|| at.unwrap_or(Time::NEVER)));
-        at
-    }
-
     /// Returns the sockets to watch.
     pub(crate) fn sockets(&self) -> Vec<i32> {
         self.inner.lock().core.as_ref().map_or_else(Vec::new, |core| core.sockets())
-    }
-
-    /// Reports the counters, once, and ends what observers see.
-    pub(crate) fn close_reports(&self) {
-        if let Some(mut inner) = self.inner.try_lock()
-            && let Some(core) = &mut inner.core
-            && !self.closed.swap(true, Ordering::AcqRel)
-        {
-            let statistics = core.statistics();
-            stats::report(self.number, &statistics);
-            process_report::add(&core.engine, &statistics);
-            core.close_reports();
-        }
     }
 
     /// Attaches a counter of the domain: reading it drives this endpoint from now on. With `accesses` the endpoint
@@ -362,5 +278,83 @@ impl Endpoint {
         drop(inner);
         // The closed region's accesses may have brought a counter to the threshold of waiting work.
         self.begin_work();
+    }
+}
+
+impl OpenEndpoint for Endpoint {
+    fn try_progress(&self) -> bool {
+        if !self.process.is_current() {
+            return false;
+        }
+        let Some(mut inner) = self.inner.try_lock() else { return false };
+        let Inner { bindings, core } = &mut *inner;
+        let busy = core.as_mut().is_some_and(|core| core.run_turn(bindings));
+        drop(inner);
+        self.begin_work_after(busy);
+        busy
+    }
+
+    fn check_stalled(&self) -> bool {
+        self.stalled.swap(true, Ordering::Relaxed)
+    }
+
+    fn progress_in_background(&self) -> bool {
+        if !self.process.is_current() || !self.stalled.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Some(mut inner) = self.inner.try_lock_background() else { return false };
+        let Inner { bindings, core } = &mut *inner;
+        core.as_mut().is_some_and(|core| core.run_background_turn(bindings))
+    }
+
+    fn prepare_sleep(&self) -> Option<bool> {
+        if !self.process.is_current() {
+            return Some(true);
+        }
+        let mut inner = self.inner.try_lock()?;
+        Some(inner.core.as_mut().is_none_or(|core| core.prepare_sleep()))
+    }
+
+    fn end_sleep_of_progress_thread(&self) {
+        if self.process.is_current()
+            && let Some(core) = &mut self.inner.lock().core
+        {
+            core.end_sleep();
+            core.set_sleeps_until(None);
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        match self.inner.try_lock() {
+            Some(inner) => inner.core.as_ref()?.next_timeout(),
+            None => Some(crate::clock::now() + ASK_AGAIN),
+        }
+    }
+
+    fn next_timeout_of_sleeper(&self) -> Option<Time> {
+        let Some(mut inner) = self.inner.try_lock() else {
+            return Some(crate::clock::now() + ASK_AGAIN);
+        };
+        let core = inner.core.as_mut()?;
+        let at = core.next_timeout();
+        let is_served = self.domain.progress().is_none() && background::is_available();
+        core.set_sleeps_until((!is_served).then(|| at.unwrap_or(Time::NEVER)));
+        at
+    }
+
+    fn drain(&self) {
+        shutdown::drain(self);
+    }
+
+    fn close_reports(&self) {
+        if let Some(mut inner) = self.inner.try_lock()
+            && let Some(core) = &mut inner.core
+            && !self.closed.swap(true, Ordering::AcqRel)
+        {
+            let statistics = core.statistics();
+            stats::report(self.number, &statistics);
+            process_report::add(&core.engine, &statistics);
+            core.close_reports();
+        }
     }
 }

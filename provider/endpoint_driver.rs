@@ -6,11 +6,12 @@ use std::sync::Arc;
 use squall_base::Time;
 
 use crate::backoff::Backoff;
+use crate::clock::hooks;
 use crate::domain::Domain;
 use crate::endpoint::Endpoint;
 use crate::endpoint_lock::EndpointLock;
 use crate::errno::{Errno, Result};
-use crate::virtual_time;
+use crate::open_endpoints::{OpenEndpoint as _, prepare_sleep};
 use crate::wait::{Waiter, Waits};
 
 /// The endpoints of a queue or counter.
@@ -105,8 +106,8 @@ impl EndpointDriver {
     pub(crate) fn poll(&self, is_unchanged: impl FnOnce() -> bool) {
         if self.progress() {
             self.backoff.on_busy();
-            virtual_time::on_busy_poll();
-        } else if !virtual_time::on_empty_poll() {
+            hooks::on_busy_poll();
+        } else if !hooks::on_empty_poll() {
             let is_idle = || self.prepare_sleep(true) && is_unchanged();
             self.backoff.on_idle(|| self.next_timeout(), is_idle);
         }
@@ -155,21 +156,4 @@ impl EndpointDriver {
         self.lists.lock().sleeping.extend(sleeping);
         quiet
     }
-}
-
-/// Makes peers on this host wake the thread that is about to sleep. Returns the endpoints whose peers do, and whether
-/// nothing has arrived. For an endpoint that another thread drives now, the answer is `driven`.
-pub(crate) fn prepare_sleep(
-    endpoints: &[Arc<Endpoint>],
-    driven: bool,
-) -> (Vec<Arc<Endpoint>>, bool) {
-    let mut sleeping = Vec::new();
-    for endpoint in endpoints {
-        match endpoint.prepare_sleep() {
-            Some(true) => sleeping.push(Arc::clone(endpoint)),
-            None if driven => {}
-            _ => return (sleeping, false),
-        }
-    }
-    (sleeping, true)
 }

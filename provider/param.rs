@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 
 use squall_base::{Rate, Span};
 use squall_cc::{PathsConfig, SenderConfig};
+use squall_net::EmulatorSpec;
 
 use crate::boundary::text;
 use crate::ffi;
@@ -423,6 +424,11 @@ fn edit_distance(a: &str, b: &str) -> usize {
 }
 
 impl Params {
+    /// Returns whether the process is to be in virtual time once it has an endpoint.
+    pub(crate) fn is_virtual(&self) -> bool {
+        self.emulator.parse().is_ok_and(|spec: EmulatorSpec| spec.virtual_time)
+    }
+
     /// The network's unloaded round-trip time for congestion control.
     pub(crate) fn base_rtt(&self) -> Span {
         self.min_rtt.unwrap_or(Span::micros(50))

@@ -14,10 +14,9 @@ use parking_lot::Mutex;
 use squall_base::{Span, Time};
 
 use crate::clock;
-use crate::endpoint::Endpoint;
-use crate::endpoint_driver::prepare_sleep;
 use crate::errno::{Errno, Result};
 use crate::objects::PerProcess;
+use crate::open_endpoints::{OpenEndpoint, prepare_sleep};
 use crate::param::params;
 use crate::thread;
 use crate::wait::{SPIN, Waiter};
@@ -31,7 +30,7 @@ const PATIENCE: Span = Span::secs(1);
 /// State that the thread and the domain share.
 struct Shared {
     waiter: Waiter,
-    endpoints: Mutex<Vec<Arc<Endpoint>>>,
+    endpoints: Mutex<Vec<Arc<dyn OpenEndpoint>>>,
     stop: AtomicBool,
     /// The thread leaves all progress to the application.
     away: AtomicBool,
@@ -80,11 +79,11 @@ impl Progress {
     }
 
     /// Adds an endpoint to those that the thread serves.
-    pub(crate) fn attach(&self, ep: &Arc<Endpoint>, sockets: &[i32]) -> Result<()> {
+    pub(crate) fn attach(&self, ep: Arc<dyn OpenEndpoint>, sockets: &[i32]) -> Result<()> {
         for fd in sockets {
             self.shared.waiter.add(*fd)?;
         }
-        self.shared.endpoints.lock().push(Arc::clone(ep));
+        self.shared.endpoints.lock().push(ep);
         self.shared.waiter.signal();
         Ok(())
     }
@@ -92,11 +91,11 @@ impl Progress {
     /// Removes this endpoint, which has these sockets, from the thread's work. If a child of fork holds the sockets,
     /// closing them does not remove them from the epoll set: the thread would find packets there that no endpoint
     /// reads, and never sleep.
-    pub(crate) fn detach(&self, ep: &Endpoint, sockets: &[i32]) {
+    pub(crate) fn detach(&self, ep: &dyn OpenEndpoint, sockets: &[i32]) {
         for fd in sockets {
             self.shared.waiter.remove(*fd);
         }
-        self.shared.endpoints.lock().retain(|e| !core::ptr::eq(Arc::as_ptr(e), ep));
+        self.shared.endpoints.lock().retain(|e| !core::ptr::addr_eq(Arc::as_ptr(e), ep));
     }
 
     /// Wakes the sleeping thread for a timer that is earlier than the end of its sleep.
@@ -223,7 +222,7 @@ impl Shared {
         }
     }
 
-    fn sleep_on(&self, endpoints: &[Arc<Endpoint>]) {
+    fn sleep_on(&self, endpoints: &[Arc<dyn OpenEndpoint>]) {
         // A call that sets an earlier timer from now on wakes this thread.
         let next = endpoints.iter().filter_map(|e| e.next_timeout_of_sleeper()).min();
         self.waiter.arm(next);

@@ -1,34 +1,31 @@
 //! Virtual time of this process: which calls advance its clock, and by how much.
 //!
 //! An emulator whose clock is virtual (`squall run --virtual`) has the clock of each process in
-//! [`squall_net::emulator::virtual_time`]. Here the provider's calls use it:
+//! [`squall_net::emulator::virtual_time`]. The hooks ([`hooks`]) are the points of the provider's calls that use it:
 //!
 //! - When a call begins, the clock first advances by the CPU time that the thread has used since
-//!   its last call ([`enter`]). The transport handles the packets and timers of that time at their
+//!   its last call. The transport handles the packets and timers of that time at their
 //!   virtual times, in place of the progress threads of a real host, which do not run.
-//! - Calls take constant virtual times ([`charge_send`] and the other `charge` functions). Their
-//!   real duration does not count.
-//! - A thread that polls and finds nothing waits for the next packet or timer ([`on_empty_poll`]).
-//!   So does a thread that peeks at messages, when it repeats a peek ([`begin_peek`]).
+//! - Calls take constant virtual times. Their real duration does not count.
+//! - A thread that polls and finds nothing waits for the next packet or timer. So does a thread that
+//!   peeks at messages, when it repeats a peek.
 //!
-//! The preloaded time library answers the application's own time functions from the same clock.
+//! The preloaded time library answers the application's own time functions from the same clock ([`library`]).
+
+mod library;
 
 use core::cell::Cell;
-use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::collections::BTreeSet;
 use std::sync::Once;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use squall_base::{Span, Time};
-use squall_net::EmulatorSpec;
-use squall_net::emulator::frame::{VirtualTimeRules, WaitReason};
+use squall_net::emulator::frame::WaitReason;
 use squall_net::emulator::virtual_time::{self, Progress, VirtualClock};
 
-use crate::logger::USER;
+use crate::clock::hooks::{self, Hooks, Peek};
 use crate::open_endpoints;
-use crate::param::params;
 
 /// Empty polls in a row after which a thread waits for a packet or timer.
 const IDLE_AFTER: i32 = 2;
@@ -38,9 +35,6 @@ const IDLE_AFTER: i32 = 2;
 const FREE_POLLS_AFTER_PEEK: i32 = 16;
 /// Virtual time of computation between two empty polls below which a thread does nothing but poll.
 const POLLING: Span = Span::micros(2);
-
-/// Yields after a call of the provider that return at once.
-const YIELDS_PER_CALL: u32 = 2;
 
 /// Number of different peeks that are remembered. A program may look for messages of each rank.
 const MOST_PEEKS: usize = 4096;
@@ -59,29 +53,12 @@ static EMPTY_POLLS: AtomicI32 = AtomicI32::new(0);
 static EMPTY_PEEKS: Mutex<BTreeSet<Peek>> = Mutex::new(BTreeSet::new());
 /// Number of times that operations completed, for which the application may be waiting.
 static COMPLETIONS: AtomicU64 = AtomicU64::new(0);
-/// Clock readings of the application before the start of the job. The clock of the process stands
-/// still then.
-static EARLY_READINGS: AtomicU64 = AtomicU64::new(0);
-/// Early readings that show the same time. The number of readings depends on real time, and what the
-/// application sees after the start must not.
-const EQUAL_READINGS: u64 = 1 << 24;
-/// Nanoseconds that each further reading adds, so that a loop which waits for a time ends.
-const EARLY_STEP: u64 = 1_000;
 /// Yields of the application since it last called the provider.
 static YIELDS: AtomicU32 = AtomicU32::new(0);
 /// Virtual nanoseconds for which the application has computed since the last empty poll.
 static COMPUTED: AtomicU64 = AtomicU64::new(0);
 /// CPU time that a reading of the CPU time takes, in nanoseconds.
 static READING_COST: AtomicU64 = AtomicU64::new(0);
-/// The latest time that the application has read, if computation takes time. It may lie ahead of the
-/// clock of the process, which advances by a computation at the next call of the provider.
-static LAST_SHOWN: AtomicU64 = AtomicU64::new(0);
-
-/// Real time for which a helper thread sleeps between two readings of the clock.
-const SHORT_SLEEP: Duration = Duration::from_millis(1);
-/// Short sleeps without an advance of the clock after which a helper thread advances it.
-const MOST_SHORT_SLEEPS: u32 = 50;
-
 thread_local! {
     /// The thread has called libfabric, so it may advance the clock of the process.
     static DRIVES: Cell<bool> = const { Cell::new(false) };
@@ -91,41 +68,87 @@ thread_local! {
     static LEFT_AT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Returns whether the process is to be in virtual time once it has an endpoint.
-pub(crate) fn is_wanted() -> bool {
-    params().emulator.parse().is_ok_and(|spec: EmulatorSpec| spec.virtual_time)
-}
+/// The hooks of a process that has attached to an emulator in virtual time. In a forked child there is no clock.
+struct ProcessHooks;
 
-/// A call of the provider in virtual time. Dropping it ends the call.
-pub(crate) struct Call(&'static VirtualClock);
+impl Hooks for ProcessHooks {
+    fn now(&self) -> Option<Time> {
+        virtual_time::now()
+    }
 
-impl Drop for Call {
-    fn drop(&mut self) {
-        let depth = DEPTH.get() - 1;
-        DEPTH.set(depth);
-        if depth == 0 {
-            self.0.flush();
-            if self.0.rules().cpu_scale > 0 {
-                LEFT_AT.set(cpu_time());
-            }
+    fn begin_call(&self) -> bool {
+        let Some(clock) = virtual_time::clock() else { return false };
+        DRIVES.set(true);
+        begin_call(clock);
+        true
+    }
+
+    fn end_call(&self) {
+        end_call();
+    }
+
+    fn charge_send(&self) {
+        if let Some(clock) = virtual_time::clock() {
+            end_polling();
+            clock.charge(Span(clock.rules().overhead.send.into()));
         }
+    }
+
+    fn charge_completions(&self, count: usize) {
+        if let Some(clock) = virtual_time::clock() {
+            end_polling();
+            clock.charge(Span(u64::from(clock.rules().overhead.receive) * count as u64));
+        }
+    }
+
+    fn note_progress(&self) {
+        if virtual_time::now().is_some() {
+            EMPTY_PEEKS.lock().clear();
+        }
+    }
+
+    fn note_completion(&self) {
+        if virtual_time::now().is_some() {
+            COMPLETIONS.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn on_busy_poll(&self) {
+        if let Some(clock) = virtual_time::clock() {
+            end_polling();
+            clock.charge(Span(clock.rules().overhead.poll.into()));
+        }
+    }
+
+    fn on_empty_poll(&self) -> bool {
+        virtual_time::clock().map(handle_empty_poll).is_some()
+    }
+
+    fn begin_peek(&self, peek: Peek) {
+        if let Some(clock) = virtual_time::clock() {
+            handle_peek(clock, peek);
+        }
+    }
+
+    fn wait_until(&self, until: Time) -> bool {
+        virtual_time::clock().map(|clock| wait(clock, until)).is_some()
     }
 }
 
-/// Begins a call of the provider; returns `None` in real time.
-#[inline]
-pub(crate) fn enter() -> Option<Call> {
-    virtual_time::clock().map(|clock| {
-        DRIVES.set(true);
-        begin_call(clock)
-    })
+/// Begins virtual time in this process, after its first endpoint has attached.
+pub(crate) fn begin_process() {
+    static BEGUN: Once = Once::new();
+    let Some(clock) = virtual_time::clock() else { return };
+    BEGUN.call_once(|| {
+        hooks::install(&ProcessHooks);
+        measure_reading();
+        library::register(clock);
+    });
 }
 
-#[cold]
-fn begin_call(clock: &'static VirtualClock) -> Call {
+fn begin_call(clock: &'static VirtualClock) {
     DEPTH.set(DEPTH.get() + 1);
     YIELDS.store(0, Ordering::Relaxed);
-    let call = Call(clock);
     if DEPTH.get() == 1
         && let Some(computed) = computed_since_call(clock)
     {
@@ -133,7 +156,19 @@ fn begin_call(clock: &'static VirtualClock) -> Call {
         clock.count_computation(computed);
         advance_busy(clock, clock.now() + computed);
     }
-    call
+}
+
+fn end_call() {
+    let depth = DEPTH.get() - 1;
+    DEPTH.set(depth);
+    if depth == 0
+        && let Some(clock) = virtual_time::clock()
+    {
+        clock.flush();
+        if clock.rules().cpu_scale > 0 {
+            LEFT_AT.set(cpu_time());
+        }
+    }
 }
 
 /// Returns the virtual time for which this thread has computed since its last call of the provider.
@@ -244,60 +279,13 @@ fn wait(clock: &VirtualClock, until: Time) -> bool {
     }
 }
 
-/// Notes that operations completed, for which the application may be waiting.
-#[inline]
-pub(crate) fn note_completion() {
-    if virtual_time::now().is_some() {
-        COMPLETIONS.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// Waits as [`wait`] does. Returns false if time is real.
-pub(crate) fn wait_until(until: Time) -> bool {
-    virtual_time::clock().map(|clock| wait(clock, until)).is_some()
-}
-
-/// Waits as [`wait`] does in virtual time, for a loop that drives an endpoint. In real time, yields
-/// the processor to other threads.
-pub(crate) fn wait_or_yield() {
-    if !wait_until(Time::NEVER) {
-        std::thread::yield_now();
-    }
-}
-
-/// Notes that an endpoint made progress, so that a peek may find a message.
-#[inline]
-pub(crate) fn note_progress() {
-    if virtual_time::now().is_some() {
-        EMPTY_PEEKS.lock().clear();
-    }
-}
-
 /// Notes that the application does something else than to look for messages and completions.
 fn end_polling() {
     EMPTY_POLLS.store(0, Ordering::Relaxed);
     EMPTY_PEEKS.lock().clear();
 }
 
-/// Notes that a poll found something.
-#[inline]
-pub(crate) fn on_busy_poll() {
-    if let Some(clock) = virtual_time::clock() {
-        end_polling();
-        clock.charge(Span(clock.rules().overhead.poll.into()));
-    }
-}
-
-/// Notes that a poll found nothing. If the thread does nothing but poll, it waits for the next packet
-/// or timer. The caller holds no lock of an endpoint. Returns false if time is real.
-#[inline]
-pub(crate) fn on_empty_poll() -> bool {
-    let Some(clock) = virtual_time::clock() else { return false };
-    handle_empty_poll(clock);
-    true
-}
-
-#[cold]
+/// Handles a poll that found nothing. If the thread does nothing but poll, it waits for the next packet or timer.
 fn handle_empty_poll(clock: &VirtualClock) {
     clock.charge(Span(clock.rules().overhead.poll.into()));
     end_polling_after_computation();
@@ -314,30 +302,9 @@ fn end_polling_after_computation() {
     }
 }
 
-/// A search for an unexpected message (FI_PEEK), which finds the same until an endpoint makes progress.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Peek {
-    /// Address of the endpoint, which is only compared.
-    pub(crate) endpoint: usize,
-    /// The source that the application asked for.
-    pub(crate) from: u64,
-    pub(crate) tag: u64,
-    /// Bits of the tag that the match ignores.
-    pub(crate) ignore: u64,
-}
-
-/// Begins a peek, which takes the time of a poll. If the same peek has found nothing before and nothing
-/// has happened since, the thread waits for the next packet or timer. Another peek does not wait: a
-/// program may look for several sources or tags in turn, and the next one may be there. The caller
-/// holds no lock of an endpoint, and searches for the message afterwards.
-#[inline]
-pub(crate) fn begin_peek(peek: Peek) {
-    if let Some(clock) = virtual_time::clock() {
-        handle_peek(clock, peek);
-    }
-}
-
-#[cold]
+/// Handles a peek, which takes the time of a poll. If the same peek has found nothing before and nothing has happened
+/// since, the thread waits for the next packet or timer. Another peek does not wait: a program may look for several
+/// sources or tags in turn, and the next one may be there.
 fn handle_peek(clock: &VirtualClock, peek: Peek) {
     clock.charge(Span(clock.rules().overhead.poll.into()));
     end_polling_after_computation();
@@ -356,190 +323,9 @@ fn note_peek(peeks: &mut BTreeSet<Peek>, peek: Peek) -> bool {
     !peeks.insert(peek)
 }
 
-/// Advances the clock by the time that a call takes which posts an operation.
-#[inline]
-pub(crate) fn charge_send() {
-    if let Some(clock) = virtual_time::clock() {
-        end_polling();
-        clock.charge(Span(clock.rules().overhead.send.into()));
-    }
-}
-
-/// Advances the clock by the time that the application takes to read completions.
-#[inline]
-pub(crate) fn charge_completions(count: usize) {
-    if let Some(clock) = virtual_time::clock() {
-        end_polling();
-        clock.charge(Span(u64::from(clock.rules().overhead.receive) * count as u64));
-    }
-}
-
-/// The functions that the preloaded time library calls, as it declares them.
-#[repr(C)]
-struct ClockTable {
-    size: usize,
-    now: extern "C" fn() -> u64,
-    wait: extern "C" fn(until: u64, wakes: c_int) -> c_int,
-    owns: extern "C" fn(fd: c_int) -> c_int,
-    calendar: i64,
-    ending: extern "C" fn(),
-    yields: extern "C" fn() -> c_int,
-}
-
-/// Returns the time of CLOCK_MONOTONIC that the application sees at `now`.
-fn shown_time(rules: &VirtualTimeRules, now: Time) -> u64 {
-    (rules.shown_origin + now.since(rules.origin)).0
-}
-
-/// Returns the time of the clock at which the application sees `shown`.
-fn time_of_shown(rules: &VirtualTimeRules, shown: u64) -> Time {
-    Time(rules.origin.0.saturating_add(Time(shown).since(rules.shown_origin).0))
-}
-
-/// Returns the nanoseconds by which the application's clock has advanced after so many early readings.
-const fn early_advance(readings: u64) -> u64 {
-    readings.saturating_sub(EQUAL_READINGS) * EARLY_STEP
-}
-
-extern "C" fn now_for_library() -> u64 {
-    let Some(clock) = virtual_time::clock() else { return 0 };
-    let rules = clock.rules();
-    if !clock.has_begun() {
-        let readings = EARLY_READINGS.fetch_add(1, Ordering::Relaxed);
-        return shown_time(rules, clock.now()) + early_advance(readings);
-    }
-    // A thread inside a call reads the clock for the provider, for instance to log.
-    let mut computed = None;
-    if DEPTH.get() == 0 {
-        clock.charge(Span(rules.overhead.clock.into()));
-        // Show the computation before the next call, but do not advance the clock by it: the transport
-        // would have to act meanwhile, and a signal handler may read the clock.
-        computed = computed_since_call(clock);
-    }
-    // The application's clock must not go back.
-    let early = early_advance(EARLY_READINGS.load(Ordering::Relaxed));
-    let now = clock.now() + computed.unwrap_or_default();
-    let shown = shown_time(rules, now).max(rules.shown_origin.0 + early);
-    match rules.cpu_scale {
-        0 => shown,
-        _ => LAST_SHOWN.fetch_max(shown, Ordering::Relaxed).max(shown),
-    }
-}
-
-extern "C" fn wait_for_library(until: u64, wakes: c_int) -> c_int {
-    let Some(clock) = virtual_time::clock() else { return -1 };
-    let until = time_of_shown(clock.rules(), until);
-    let drives = DRIVES.get();
-    if !drives && sleep_without_advancing(clock, until, wakes != 0) {
-        return 0;
-    }
-    let status = crate::boundary::value(-1, || {
-        // `boundary::value` has advanced the clock by the time that the thread computed.
-        if wakes == 0 {
-            advance_busy(clock, until);
-        } else {
-            wait(clock, until);
-        }
-        0
-    });
-    DRIVES.set(drives);
-    status
-}
-
-extern "C" fn end_for_library() {
-    if let Some(clock) = virtual_time::clock() {
-        clock.announce_end();
-    }
-}
-
-/// Returns 1 if a call of sched_yield is to reach the kernel, and 0 if it is to return at once.
-///
-/// A loop that polls the provider and yields after each poll gets 0: the emulator stops it inside of a
-/// poll when other processes have to run, and each yield would cost two switches of processes. A loop
-/// that yields without a call gets 1, because it may wait for memory that another process has to write.
-/// So does every loop before the start of the job, when the emulator does not stop any process yet.
-extern "C" fn must_yield_for_library() -> c_int {
-    let begun = virtual_time::clock().is_some_and(VirtualClock::has_begun);
-    let polls = YIELDS.fetch_add(1, Ordering::Relaxed) < YIELDS_PER_CALL;
-    c_int::from(!begun || !polls || DEPTH.get() > 0)
-}
-
-extern "C" fn owns_for_library(fd: c_int) -> c_int {
-    c_int::from(crate::wait::owns(fd))
-}
-
-/// Sleeps in a helper thread, which never calls libfabric, until another thread has advanced the
-/// clock to `until`. With `wakes`, returns true after one short sleep. A helper thread does not
-/// advance the clock itself, because time would pass while the other threads compute. Returns false
-/// if the clock stands still, because the other threads may be waiting for this one.
-fn sleep_without_advancing(clock: &VirtualClock, until: Time, wakes: bool) -> bool {
-    let (mut before, mut sleeps) = (clock.now(), 0);
-    while before < until {
-        std::thread::sleep(SHORT_SLEEP);
-        let now = clock.now();
-        sleeps = if now == before { sleeps + 1 } else { 0 };
-        before = now;
-        if wakes {
-            return true;
-        }
-        if sleeps >= MOST_SHORT_SLEEPS {
-            return false;
-        }
-    }
-    true
-}
-
-/// Begins virtual time in this process, after its first endpoint has attached: from now on the
-/// preloaded time library answers from the clock of the process.
-pub(crate) fn begin_process() {
-    static BEGUN: Once = Once::new();
-    let Some(clock) = virtual_time::clock() else { return };
-    BEGUN.call_once(|| {
-        measure_reading();
-        let table: &'static ClockTable = Box::leak(Box::new(ClockTable {
-            size: size_of::<ClockTable>(),
-            now: now_for_library,
-            wait: wait_for_library,
-            owns: owns_for_library,
-            calendar: i64::try_from(clock.rules().calendar).unwrap_or(0),
-            ending: end_for_library,
-            yields: must_yield_for_library,
-        }));
-        // SAFETY: dlsym(3) reads the name, a NUL-terminated literal, and looks for it in the time library, which is preloaded.
-        let symbol =
-            unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"squall_time_register".as_ptr()) };
-        if symbol.is_null() {
-            log::warn!(
-                target: USER,
-                "the emulator's time is virtual, and libsquall_time.so is not preloaded: the application's own clocks \
-                 show real time; start the job with squall run --virtual"
-            );
-            return;
-        }
-        // SAFETY: only the time library defines this symbol, as a function of this type. It keeps
-        // the table, which is leaked and therefore never freed.
-        let status = unsafe {
-            let register: unsafe extern "C" fn(*const ClockTable) -> c_int =
-                core::mem::transmute(symbol);
-            register(table)
-        };
-        if status != 0 {
-            log::warn!(target: USER, "libsquall_time.so is of another version than the provider; install both anew");
-        }
-    });
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn many_early_readings_show_one_time_and_then_the_clock_advances() {
-        assert_eq!(early_advance(0), 0);
-        assert_eq!(early_advance(EQUAL_READINGS), 0);
-        let second = 1_000_000_000;
-        assert!(early_advance(EQUAL_READINGS + 1_000_000) >= second, "a loop that waits ends");
-    }
 
     #[test]
     fn a_loop_over_peeks_waits_when_it_begins_anew() {

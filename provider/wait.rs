@@ -20,11 +20,10 @@ use std::sync::{Arc, Weak};
 use squall_base::{Span, Time};
 
 use crate::boundary::Out;
-use crate::clock;
+use crate::clock::{self, hooks};
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::objects::{self, ObjectRef};
-use crate::virtual_time;
 use cond_notifier::CondNotifier;
 pub(crate) use prepare::Sleeper;
 use set::WaitSet;
@@ -262,7 +261,7 @@ pub(crate) fn poll_until<T>(
         if now >= deadline {
             return Err(Errno::AGAIN);
         }
-        if virtual_time::wait_until(deadline) {
+        if hooks::wait_until(deadline) {
             continue;
         }
         match &mut guest {

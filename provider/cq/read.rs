@@ -6,12 +6,12 @@ use std::ffi::CString;
 
 use super::{Cq, State};
 use crate::boundary;
+use crate::clock::hooks;
 use crate::compat::CqErrEntry;
 use crate::errno::{Errno, Result};
 use crate::ffi;
 use crate::flags;
 use crate::objects;
-use crate::virtual_time;
 use crate::wait;
 
 impl State {
@@ -61,7 +61,7 @@ impl Cq {
         }
         state.taken += n as u64;
         drop(state);
-        virtual_time::charge_completions(n);
+        hooks::charge_completions(n);
         Ok(n)
     }
 

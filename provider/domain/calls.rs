@@ -28,7 +28,6 @@ use crate::param::params;
 use crate::poll;
 use crate::progress::Progress;
 use crate::secret;
-use crate::virtual_time;
 
 // SAFETY: `Domain` is repr(C) and begins with the cell of a `fid_domain`, which begins with a `fid`;
 // `open` alone puts `FI_OPS` into one.
@@ -102,7 +101,7 @@ pub(crate) fn open(
         locks: chosen.threading != threading::DOMAIN
             || automatic
             || !endpoint_lock::barrier_available()
-            || virtual_time::is_wanted(),
+            || params().is_virtual(),
         virtual_addresses: basic || chosen.mr_mode & mr_mode::VIRT_ADDR != 0,
         auth_key: chosen.domain_key.clone(),
         devices: !basic && chosen.mr_mode & mr_mode::HMEM != 0,
@@ -115,11 +114,7 @@ pub(crate) fn open(
         endpoints: Mutex::default(),
         counters: Mutex::default(),
         // In virtual time the application's calls do what the thread would have done meanwhile.
-        progress: if automatic && !virtual_time::is_wanted() {
-            Some(Progress::start()?)
-        } else {
-            None
-        },
+        progress: if automatic && !params().is_virtual() { Some(Progress::start()?) } else { None },
         work: triggered_work::WorkQueue::default(),
         process: Process::current(),
         nic,

@@ -13,13 +13,13 @@ use super::peer_cache::PeerCache;
 use super::poller::{PollResult, Poller};
 use crate::addr::Name;
 use crate::backoff;
+use crate::clock::hooks;
 use crate::endpoint_lock::EndpointLock;
 use crate::monitor::Monitor;
 use crate::mr::{Regions, UserMemory};
 use crate::optional::Facilities;
 use crate::stats::{Statistics, Turns};
 use crate::trace::Tracer;
-use crate::virtual_time;
 
 /// Turns after which timers are served even if packets keep coming.
 const TIMER_TURNS: u64 = 16;
@@ -173,7 +173,7 @@ impl Core {
             self.publish_statistics(now);
         }
         if busy {
-            virtual_time::note_progress();
+            hooks::note_progress();
             self.peers.sync_peers(&self.engine);
             while let Some(notice) = self.engine.poll_notice() {
                 self.delivery.log(now, &self.engine, self.poller.trailer(), notice);
@@ -250,7 +250,7 @@ impl Core {
     /// Submits an operation of the application to the engine.
     #[inline]
     pub(crate) fn submit(&mut self, now: Time, op: Operation) -> Result<Submitted, SubmitError> {
-        virtual_time::charge_send();
+        hooks::charge_send();
         self.poller.submit(now, &mut self.engine, &UserMemory(&self.regions), op)
     }
 
@@ -280,7 +280,7 @@ impl Core {
             }
         }
         if busy {
-            virtual_time::note_completion();
+            hooks::note_completion();
         }
         busy
     }

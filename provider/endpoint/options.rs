@@ -147,10 +147,10 @@ impl Endpoint {
             self.disable(&sockets);
             return Err(error);
         }
-        open_endpoints::add(self);
+        open_endpoints::add(self.weak());
         process_report::count_endpoint(self.domain.nic());
         if self.domain.progress().is_none() {
-            background::attach(self);
+            background::attach(self.weak());
         }
         Ok(())
     }
@@ -158,7 +158,9 @@ impl Endpoint {
     /// Attaches the endpoint to the counters of its domain and to the progress thread.
     fn attach_to_domain(self: &Arc<Self>, sockets: &[i32]) -> Result<()> {
         self.domain.attach_to_counters(self)?;
-        self.domain.progress().map_or(Ok(()), |progress| progress.attach(self, sockets))
+        self.domain
+            .progress()
+            .map_or(Ok(()), |progress| progress.attach(Arc::clone(self) as _, sockets))
     }
 
     /// Takes back a fi_enable that failed half-way. The application may try again.

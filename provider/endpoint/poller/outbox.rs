@@ -2,10 +2,9 @@
 
 use squall_base::{Batch, Span, Time};
 use squall_engine::Engine;
-use squall_net::emulator::virtual_time;
 use squall_net::{Burst, Port};
 
-use crate::clock;
+use crate::clock::{self, hooks};
 
 /// Batches sent per turn before receiving.
 const TX_BATCHES: usize = 4;
@@ -78,7 +77,7 @@ impl Outbox {
             let before = self.sent;
             let all = self.send(now, port);
             // In virtual time the port takes no more at this time, however often it is tried.
-            busy |= self.sent > before || virtual_time::now().is_none();
+            busy |= self.sent > before || hooks::now().is_none();
             if !all {
                 break;
             }
