@@ -247,11 +247,18 @@ impl Core {
         shm.has_records() || shm.has_packets()
     }
 
-    /// Submits an operation of the application to the engine.
+    /// Submits an operation to the engine; every operation that sends, of a facility as well, enters there by this call.
+    /// A short message to a peer with a shared-memory channel leaves at once, if nothing is in its way.
     #[inline]
     pub(crate) fn submit(&mut self, now: Time, op: Operation) -> Result<Submitted, SubmitError> {
         hooks::charge_send();
-        self.poller.submit(now, &mut self.engine, &UserMemory(&self.regions), op)
+        let Self { engine, poller, regions, .. } = self;
+        let mut channels = poller.channels.sink();
+        let submitted = engine.submit(now, &UserMemory(regions), op, channels.as_mut())?;
+        if submitted == Submitted::Sent {
+            poller.channels.publish_state(engine);
+        }
+        Ok(submitted)
     }
 
     /// Sends an operation of `bytes` that was posted, or defers it to send it with others.

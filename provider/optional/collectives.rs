@@ -36,8 +36,8 @@ use std::sync::Arc;
 
 use squall_base::Instance;
 use squall_engine::{
-    Action, AmoOp, AmoType, Buf, Completion, MatchSpace, NoChannels, OpError, OpKind, Operation,
-    Options, RecvMode, RecvOp, SubmitError, Visibility, atomic_combine,
+    Action, AmoOp, AmoType, Buf, Completion, MatchSpace, OpError, OpKind, Operation, Options,
+    RecvMode, RecvOp, SubmitError, Visibility, atomic_combine,
 };
 
 use crate::addr::Name;
@@ -642,8 +642,7 @@ fn send(core: &mut Core, bindings: &Bindings, id: u64, running: &mut ActiveOpera
         context: OURS | id << 1,
         options: Options { visibility: Visibility::Kept, ..Options::default() },
     };
-    match core.engine.submit(clock::now(), &UserMemory(&core.regions), op, None::<&mut NoChannels>)
-    {
+    match core.submit(clock::now(), op) {
         Ok(_) => {
             running.unsent = false;
             running.pending += 1;

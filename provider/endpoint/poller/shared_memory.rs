@@ -10,9 +10,8 @@ use std::os::fd::RawFd;
 
 use squall_base::{Instance, Span, Time, UserSlice};
 use squall_engine::{
-    Access, Buf, Engine, KeyError, Memory, Operation, PeerId, RecordOutcome, RecordOutput,
-    RecordPayload, ReferenceResult, Room, ShmCloseReason, ShmId, SubmitError, Submitted,
-    VerifiedPeer, WIRE_VERSION,
+    Access, Buf, Engine, KeyError, Memory, PeerId, RecordOutcome, RecordOutput, RecordPayload,
+    ReferenceResult, Room, ShmCloseReason, ShmId, VerifiedPeer, WIRE_VERSION,
 };
 use squall_net::{
     ChannelEvent, EndReason, MessagePort, MessageRoom, OutgoingRecord, PayloadSource,
@@ -161,25 +160,20 @@ impl ShmChannels {
         open.count > 0 && open.receive(now, engine, regions)
     }
 
-    /// Submits an operation to the engine. A short message to a peer with a channel leaves at once, if nothing is in its way.
+    /// Returns where records leave, if there are open channels.
     #[inline]
-    pub(crate) fn submit(
-        &mut self,
-        now: Time,
-        engine: &mut Engine,
-        mem: &UserMemory<'_>,
-        op: Operation,
-    ) -> Result<Submitted, SubmitError> {
-        let mut open = self.0.as_mut().filter(|open| open.count > 0);
-        let mut sink = open.as_mut().map(|open| {
-            let OpenChannels { port, numbers, .. } = &mut ***open;
-            ChannelSink { port, numbers }
-        });
-        let submitted = engine.submit(now, mem, op, sink.as_mut())?;
-        if let (Submitted::Sent, Some(open)) = (submitted, open) {
+    pub(crate) fn sink(&mut self) -> Option<ChannelSink<'_>> {
+        let OpenChannels { port, numbers, .. } =
+            self.0.as_deref_mut().filter(|open| open.count > 0)?;
+        Some(ChannelSink { port, numbers })
+    }
+
+    /// Shows peers a record that has left, and what was taken of theirs.
+    #[inline]
+    pub(crate) fn publish_state(&mut self, engine: &mut Engine) {
+        if let Some(open) = &mut self.0 {
             open.publish_state(engine);
         }
-        Ok(submitted)
     }
 
     /// Sends records, and publishes what was taken. Returns whether any record was sent.
@@ -484,7 +478,7 @@ const fn message_room(room: Room) -> MessageRoom {
 }
 
 /// Puts the engine's records into channels.
-struct ChannelSink<'a> {
+pub(crate) struct ChannelSink<'a> {
     port: &'a mut ShmPort,
     numbers: &'a [Option<ShmChannelId>],
 }

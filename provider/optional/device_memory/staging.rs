@@ -10,15 +10,14 @@ use std::task::Poll;
 
 use squall_base::{Space, UserSlice};
 use squall_engine::{
-    Action, Buf, Completion, MatchSpace, NoChannels, OpError, OpKind, Operation, RecvMode,
-    SubmitError, Visibility,
+    Action, Buf, Completion, MatchSpace, OpError, OpKind, Operation, RecvMode, SubmitError,
+    Visibility,
 };
 
 use crate::endpoint::bindings::Bindings;
 use crate::endpoint::endpoint_core::Core;
 use crate::errno::{Errno, Result};
 use crate::limits;
-use crate::mr::UserMemory;
 use crate::optional::device_memory::{self, Bounce, CopyDirection, CopyError, PendingCopy};
 
 /// Contexts of ours, for the engine: no application's, nor deferred work's (`optional/triggered_work.rs`).
@@ -339,18 +338,13 @@ impl Core {
             && let Some(first) = staging.waiting.front_mut()
             && poll_all(&mut first.copies, &mut first.failed)
         {
-            let (failed, staged) = (first.failed.take(), first.staged);
+            let (failed, staged, op) = (first.failed.take(), first.staged, first.op.clone());
             let ended = match failed {
                 Some(error) => {
                     log::warn!("cannot copy data to send from device memory: {error}");
                     Some(OpError::Uncopied)
                 }
-                None => match self.engine.submit(
-                    now,
-                    &UserMemory(&self.regions),
-                    first.op.clone(),
-                    None::<&mut NoChannels>,
-                ) {
+                None => match self.submit(now, op) {
                     Ok(_) => None,
                     Err(SubmitError::Again) => break,
                     // `check` said that it would be taken, and nothing that it looks at changes.
@@ -363,6 +357,7 @@ impl Core {
                 },
             };
             busy = true;
+            let Some(staging) = &mut self.optional.staging else { break };
             let Some(QueuedOperation { op, .. }) = staging.waiting.pop_front() else { break };
             if let Some(error) = ended {
                 let done = unsent_completion(&op, error);
