@@ -2,7 +2,7 @@
 //! virtual.
 //!
 //! Nearly every process is in real time and installs no hooks. Each function here is one load and one predicted branch
-//! then. A process that attaches to an emulator in virtual time installs them once (`virtual_time.rs`).
+//! then. A process that attaches to an emulator in virtual time installs them once (`virtual_time/`).
 
 use std::sync::OnceLock;
 

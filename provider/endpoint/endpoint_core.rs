@@ -11,15 +11,15 @@ use super::bindings::Bindings;
 use super::delivery::Delivery;
 use super::peer_cache::PeerCache;
 use super::poller::{PollResult, Poller};
-use crate::addr::Name;
-use crate::backoff;
 use crate::clock::hooks;
-use crate::endpoint_lock::EndpointLock;
-use crate::monitor::Monitor;
 use crate::mr::{Regions, UserMemory};
+use crate::network::addr::Name;
 use crate::optional::Facilities;
-use crate::stats::{Statistics, Turns};
-use crate::trace::Tracer;
+use crate::reports::monitor::Monitor;
+use crate::reports::stats::{Statistics, Turns};
+use crate::reports::trace::Tracer;
+use crate::waiting::backoff;
+use crate::waiting::endpoint_lock::EndpointLock;
 
 /// Turns after which timers are served even if packets keep coming.
 const TIMER_TURNS: u64 = 16;
@@ -247,7 +247,7 @@ impl Core {
         shm.has_records() || shm.has_packets()
     }
 
-    /// Submits an operation to the engine; every operation that sends, of a facility as well, enters there by this call.
+    /// Submits an operation to the engine. Every operation that sends enters there by this call, those of facilities, too.
     /// A short message to a peer with a shared-memory channel leaves at once, if nothing is in its way.
     #[inline]
     pub(crate) fn submit(&mut self, now: Time, op: Operation) -> Result<Submitted, SubmitError> {

@@ -4,21 +4,21 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use crate::background;
-use crate::boundary::{self, Out};
+use crate::abi::boundary::{self, Out};
+use crate::abi::errno::{Errno, Result};
+use crate::abi::ffi;
+use crate::abi::flags;
+use crate::device_memory;
 use crate::endpoint::buffer::context_of;
 use crate::endpoint::endpoint_core::Core;
 use crate::endpoint::open::with_tables;
 use crate::endpoint::{Endpoint, Inner, alias, setup};
-use crate::errno::{Errno, Result};
-use crate::ffi;
-use crate::flags;
-use crate::limits;
+use crate::host::limits;
 use crate::objects;
-use crate::open_endpoints;
-use crate::optional::device_memory;
 use crate::optional::triggered_work::operations;
-use crate::process_report;
+use crate::reports::process_report;
+use crate::waiting::background;
+use crate::waiting::open_endpoints;
 
 // Endpoint options by number: the later ones are not in 1.17's headers.
 const MIN_MULTI_RECV: c_int = 0;

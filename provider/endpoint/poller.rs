@@ -14,9 +14,9 @@ use squall_seal::{KeyRing, Pair};
 
 use super::peer_cache::PeerCache;
 use crate::clock;
-use crate::endpoint_lock::EndpointLock;
-use crate::key_log::KeyLog;
 use crate::mr::{Regions, UserMemory};
+use crate::reports::key_log::KeyLog;
+use crate::waiting::endpoint_lock::EndpointLock;
 use outbox::Outbox;
 use shared_memory::ShmChannels;
 use socket_buffer::SocketBuffer;

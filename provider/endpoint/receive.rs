@@ -4,11 +4,11 @@ use core::sync::atomic::Ordering;
 
 use squall_engine::{Buf, Completion, MatchSpace, OpKind, RecvMode, RecvOp, Visibility};
 
+use crate::abi::errno::{Errno, Result};
+use crate::abi::flags::{self, ADDR_UNSPEC};
 use crate::clock;
 use crate::clock::hooks::{self, Peek};
 use crate::endpoint::{Endpoint, Inner};
-use crate::errno::{Errno, Result};
-use crate::flags::{self, ADDR_UNSPEC};
 use crate::mr::UserMemory;
 use crate::optional::triggered_work::operations::{self, Deferred};
 

@@ -5,10 +5,10 @@ use squall_base::{Span, Time};
 use super::bindings::Bindings;
 use super::endpoint_core::Core;
 use super::{Endpoint, Inner};
-use crate::background;
 use crate::clock::{self, hooks};
-use crate::open_endpoints::{self, OpenEndpoint as _};
-use crate::process_report;
+use crate::reports::process_report;
+use crate::waiting::background;
+use crate::waiting::open_endpoints::{self, OpenEndpoint as _};
 
 /// The time for which a closing endpoint waits for acknowledgements, after it last heard one of the peers that owe
 /// them; and after that for peers that may not know yet that what they sent arrived.

@@ -40,17 +40,17 @@ use squall_engine::{
     RecvMode, RecvOp, SubmitError, Visibility, atomic_combine,
 };
 
-use crate::addr::Name;
+use crate::abi::errno::{Errno, Result};
+use crate::abi::flags::{self, ADDR_UNSPEC};
 use crate::av::AvSet;
 use crate::clock;
-use crate::cq::{Entry, ErrorEntry};
+use crate::device_memory::{self, Bounce, CopyDirection};
 use crate::endpoint::bindings::Bindings;
 use crate::endpoint::endpoint_core::Core;
-use crate::errno::{Errno, Result};
-use crate::fault::Fault;
-use crate::flags::{self, ADDR_UNSPEC};
 use crate::mr::UserMemory;
-use crate::optional::device_memory::{self, Bounce, CopyDirection};
+use crate::network::addr::Name;
+use crate::queues::cq::{Entry, ErrorEntry};
+use crate::reports::fault::Fault;
 
 use schedule::{Kind, Local, Piece, Round, Schedule, schedule};
 

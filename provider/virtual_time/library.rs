@@ -9,7 +9,7 @@ use squall_net::emulator::frame::VirtualTimeRules;
 use squall_net::emulator::virtual_time::{self, VirtualClock};
 
 use super::{DEPTH, DRIVES, YIELDS, advance_busy, computed_since_call, wait};
-use crate::logger::USER;
+use crate::host::logger::USER;
 
 /// Yields after a call of the provider that return at once.
 const YIELDS_PER_CALL: u32 = 2;
@@ -90,7 +90,7 @@ extern "C" fn wait_for_library(until: u64, wakes: c_int) -> c_int {
     if !drives && sleep_without_advancing(clock, until, wakes != 0) {
         return 0;
     }
-    let status = crate::boundary::value(-1, || {
+    let status = crate::abi::boundary::value(-1, || {
         // `boundary::value` has advanced the clock by the time that the thread computed.
         if wakes == 0 {
             advance_busy(clock, until);
@@ -122,7 +122,7 @@ extern "C" fn must_yield_for_library() -> c_int {
 }
 
 extern "C" fn owns_for_library(fd: c_int) -> c_int {
-    c_int::from(crate::wait::owns(fd))
+    c_int::from(crate::waiting::owns(fd))
 }
 
 /// Sleeps in a helper thread, which never calls libfabric, until another thread has advanced the

@@ -112,7 +112,7 @@ impl Outbox {
         // returns (`engine` is behind the endpoint lock, which this thread holds): every piece is part of
         // a buffer whose operation has not completed (`transmit`'s contract keeps it mapped until then), or
         // of a region that is not closed (closing it waits for the endpoint lock, `Endpoint::release_region`).
-        // `endpoint/buffer.rs` and `mr.rs` exposed the addresses.
+        // `endpoint/buffer.rs` and `mr/mod.rs` exposed the addresses.
         let burst = unsafe { Burst::new(&self.batch, self.sent..all) };
         self.sent += port.send(now, burst).sent;
         self.sent == all

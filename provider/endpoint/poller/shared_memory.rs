@@ -18,11 +18,11 @@ use squall_net::{
     RecordVerdict, ReferenceOutcome, ShmChannelId, ShmConfig, ShmPort,
 };
 
-use crate::addr::Name;
-use crate::endpoint_lock::EndpointLock;
+use crate::device_memory::Bounce;
+use crate::host::param::Params;
 use crate::mr::{Regions, UserMemory};
-use crate::optional::device_memory::Bounce;
-use crate::param::Params;
+use crate::network::addr::Name;
+use crate::waiting::endpoint_lock::EndpointLock;
 
 /// Records of a channel that are handled in a turn.
 const BUDGET: usize = 64;
@@ -498,7 +498,7 @@ impl ChannelSink<'_> {
         let lent = |port: &mut ShmPort, pieces: &[UserSlice]| {
             // SAFETY: the engine names only memory whose operation has not completed (`transmit`'s contract keeps it
             // mapped until then), or of a region that is not closed (closing it waits for the endpoint lock, which
-            // this thread holds); `endpoint/buffer.rs` and `mr.rs` exposed the addresses. The record is copied before
+            // this thread holds); `endpoint/buffer.rs` and `mr/mod.rs` exposed the addresses. The record is copied before
             // `send` returns.
             send(port, *no, unsafe { OutgoingRecord::new(head, pieces) })
         };
@@ -617,7 +617,7 @@ impl Memory for RecordMemory<'_> {
         // SAFETY: the engine fetches into the buffer of an operation that has not completed: `endpoint/buffer.rs`
         // exposed its address, and the contract of `Endpoint::receive` and `transmit` lets us write there until the
         // completion, which cannot be handed out before this returns. Or into what `resolve` has just found of a region
-        // that peers may write to, whose address `mr.rs` exposed, and which cannot be closed before the endpoint lock
+        // that peers may write to, whose address `mr/mod.rs` exposed, and which cannot be closed before the endpoint lock
         // is released.
         self.source.is_some_and(|source| unsafe { source.fetch(to, at) })
     }
