@@ -1,12 +1,14 @@
 """Finding the dependencies that no source of a crate uses, and imports against the order of rooms."""
 
 import pathlib
+import re
 import tempfile
 import unittest
 from typing import Any
 
 from squall_ci.checks.deps import sources, unused_dependencies
-from squall_ci.rooms import graph, largest_circle, Module, room_breaches, UPWARDS
+from squall_ci.paths import ROOT
+from squall_ci.rooms import graph, largest_circle, Module, room_breaches, ROOMS, UPWARDS
 
 FILES = {
     "src/lib.rs": "use ::in_use;\n/// A file of the crate `in-words`, in_words.\nfn parse() -> a_path::Error {}\n",
@@ -112,6 +114,13 @@ class Rooms(unittest.TestCase):
 
     def test_an_exception_that_nothing_needs_is_found(self) -> None:
         self.assertEqual(len(room_breaches(self.edges())), len(UPWARDS))
+
+    def test_the_table_of_the_document_has_the_same_order(self) -> None:
+        page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+        section = page.partition("## The rooms of the provider")[2].partition("\n## ")[0]
+        cells = re.findall(r"^\| (`[^|]*) \|", section, re.M)
+        rooms = [room.removesuffix("/").removesuffix(".rs") for cell in cells for room in re.findall(r"`([^`]+)`", cell)]
+        self.assertEqual(rooms, ROOMS)
 
     def test_the_largest_circle_is_found(self) -> None:
         self.assertEqual(largest_circle(self.edges()), {("endpoint",), ("endpoint", "poller")})
