@@ -7,6 +7,7 @@ import re
 import subprocess
 import tomllib
 
+from squall_ci import guided
 from squall_ci.commands.build import output
 from squall_ci.paths import need, ROOT, TARGET
 from squall_ci.process import Word
@@ -21,7 +22,7 @@ TOOLS = TARGET / "tools" / "bin"
 # The oldest C library that the packages serve, that of RHEL 8 and Debian 10.
 GLIBC = "2.28"
 ARCHITECTURE = platform.machine()
-TRIPLE = f"{ARCHITECTURE}-unknown-linux-gnu"
+TRIPLE = guided.TRIPLE
 # The largest files, without debug information, in bytes.
 LARGEST = {"lib/squall/libsquall-fi.so": 4_500_000, "lib/squall/libsquall_time.so": 500_000, "bin/squall": 20_000_000}
 

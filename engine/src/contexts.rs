@@ -13,6 +13,7 @@ use crate::packet_form::PacketForm;
 use crate::part::Part;
 use crate::reliability::{PdcId, Pdcs};
 use crate::slab::Key;
+use crate::wire::MessageHeaders;
 
 /// Table of the operations that wait for response data, indexed by the slot number that the
 /// response carries.
@@ -82,6 +83,8 @@ pub(crate) struct Context {
     pub(crate) max_packet: u32,
     /// The fields and sizes of packets that follow from the wire.
     pub(crate) form: PacketForm,
+    /// The headers of ordinary messages on a packet delivery context that has sent one.
+    pub(crate) headers: Option<MessageHeaders>,
     pub(crate) initiator: bool,
     /// Operations that still have packets to build, in order.
     pub(crate) queue: VecDeque<Key>,
@@ -324,6 +327,7 @@ impl Contexts {
             dst,
             max_packet,
             form,
+            headers: None,
             initiator,
             queue: VecDeque::new(),
             set_aside: VecDeque::new(),

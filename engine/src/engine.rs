@@ -28,7 +28,7 @@ use crate::inbox::{Inbox, SendRequest};
 use crate::liveness::Liveness;
 use crate::memory::Memory;
 use crate::message_ids::MessageIds;
-use crate::operation::{MatchSpace, Operation, PeerId, RecvOp, SubmitError};
+use crate::operation::{MatchSpace, Operation, PeerId, RecvOp, SubmitError, Submitted};
 use crate::ops::TxOp;
 use crate::outbound::{Answer, Outbound, emit_control, prepend_bytes, push_control, push_echo};
 use crate::part::Part;
@@ -61,15 +61,6 @@ pub struct Engine {
     message_ids: MessageIds,
     /// Ids of writes of such peers.
     write_ids: MessageIds,
-}
-
-/// The state of an operation that [`Engine::submit`] accepted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Submitted {
-    /// The operation left through a shared-memory channel.
-    Sent,
-    /// The operation is queued. [`Engine::poll_transmit`] or [`ShmInterface::transmit`] sends it.
-    Queued,
 }
 
 /// Builds a [`crate::step::Step`] from the fields of an engine.
@@ -201,13 +192,7 @@ impl Engine {
         op: Operation,
         channels: Option<&mut S>,
     ) -> Result<Submitted, SubmitError> {
-        let step = &mut step!(self, now);
-        if let Some(channels) = channels
-            && self.outbound.send_short(step, &op, channels)
-        {
-            return Ok(Submitted::Sent);
-        }
-        self.outbound.submit(step, mem, op).map(|()| Submitted::Queued)
+        self.outbound.submit(&mut step!(self, now), mem, op, channels)
     }
 
     /// Accepts a receive call, which posts a buffer or searches the unexpected messages. Returns

@@ -2,6 +2,13 @@
 //! with `FI_FENCE`, and those whose order the endpoint promised (`msg_order`), because packets arrive
 //! in any order.
 //!
+//! What may overtake what is stated here, once for both ways to a peer. An endpoint promises an
+//! [`Order`] between classes of operations, and a fence stands for the order of all classes. Packets keep
+//! no order, so an operation waits for all that the order names. A shared-memory channel keeps every
+//! order except that after a read, whose source is read only when its answer leaves
+//! ([`Fences::order_constraints`]). Where such a channel has no room for an operation, others overtake it
+//! if the same order lets them (`must_wait` in `outbound/records.rs`).
+//!
 //! An operation that must wait is *parked*, and so is every later operation to that peer. No other
 //! part of the engine sees it before it is released. Operations of the engine itself are never
 //! parked, or two ends could wait for each other.

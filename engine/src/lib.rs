@@ -68,9 +68,7 @@ pub use channel::ShmId;
 pub use completion::{Completion, Notice, OpError, OpKind, WaitLimit};
 pub use config::{Config, UET_PORT};
 pub use counters::Counters;
-pub use engine::{
-    Engine, PacketMarks, ShmCloseReason, ShmInterface, Shutdown, Submitted, VerifiedPeer,
-};
+pub use engine::{Engine, PacketMarks, ShmCloseReason, ShmInterface, Shutdown, VerifiedPeer};
 pub use fences::{OperationClasses, Order};
 pub use foreign_wire::{ForeignWire, PeerAddress};
 pub use handshake::{RecordedHandshake, SecretEvent, SharedSecret};
@@ -78,7 +76,7 @@ pub use holdings::Holdings;
 pub use memory::{Access, Buf, KeyError, Memory};
 pub use operation::{
     Action, Atomic, Level, MatchSpace, Operation, Options, PeerId, RecvMode, RecvOp, RemoteIov,
-    RemoteSeg, SubmitError, Visibility,
+    RemoteSeg, SubmitError, Submitted, Visibility,
 };
 pub use peers::{DestinationError, PeerState, Peers};
 pub use reliability::{

@@ -289,6 +289,15 @@ impl Operation {
     }
 }
 
+/// The state of an operation that [`crate::Engine::submit`] accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Submitted {
+    /// The operation left through a shared-memory channel.
+    Sent,
+    /// The operation is queued. [`crate::Engine::poll_transmit`] or [`crate::ShmInterface::transmit`] sends it.
+    Queued,
+}
+
 /// The action of a receive call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecvMode {

@@ -12,6 +12,7 @@ mod questions;
 mod records;
 mod runs;
 mod short;
+mod submit;
 mod telemetry;
 mod train;
 mod transmit;
@@ -22,16 +23,12 @@ use std::collections::VecDeque;
 use crate::access_groups::GroupTag;
 use crate::base::{RegionId, SecretRng};
 use crate::channel::ChannelId;
-use crate::completion::{OpError, OpKind};
-use crate::fences::{FenceRequest, Fences, OperationClasses, Order};
+use crate::completion::OpError;
+use crate::fences::{Fences, Order};
 use crate::holdings::Holdings;
-use crate::memory::{Buf, Memory};
-use crate::operation::{Action, MatchSpace, Operation, PeerId, RemoteIov, RemoteSeg, SubmitError};
-use crate::ops::{
-    OfferedPart, OpBytes, OpOwner, OpWork, Ops, RESOURCE_MEMORY, ReadOwner, ReadPart, ReportTime,
-    SesLabel, TxOp, UserOp,
-};
-use crate::policy::{self, CompletionTime, Copy, OpClass, OpSize, Plan, PolicyInput, Protocol};
+use crate::memory::Buf;
+use crate::operation::PeerId;
+use crate::ops::{OfferedPart, OpBytes, OpWork, Ops, ReadPart, TxOp};
 use crate::slab::Key;
 use crate::step::Step;
 use group_numbers::GroupNumbers;
@@ -92,17 +89,6 @@ impl Answer {
     }
 }
 
-/// A user operation, or a part of one, without its bytes.
-#[derive(Clone, Copy)]
-struct OpDraft {
-    work: OpWork,
-    peer: PeerId,
-    label: SesLabel,
-    owner: OpOwner,
-    plan: Plan,
-    turn: FenceRequest,
-}
-
 /// The sending half of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Outbound {
@@ -135,216 +121,6 @@ impl Outbound {
         }
     }
 
-    /// Accepts an operation of the user.
-    ///
-    /// # Errors
-    /// [`SubmitError`]; nothing has changed then.
-    pub(crate) fn submit<M: Memory>(
-        &mut self,
-        step: &mut Step<'_>,
-        mem: &M,
-        mut op: Operation,
-    ) -> Result<(), SubmitError> {
-        if let Err(error) = op.check() {
-            // Other implementations know no groups of requests.
-            if error != SubmitError::TooLong || step.config.wire.is_some() {
-                return Err(error);
-            }
-            op.split_long()?;
-        }
-        if step.config.wire.is_some() && !is_on_foreign_wire(&op.action) {
-            return Err(SubmitError::UnsupportedByPeer);
-        }
-        let len = op.buf.len();
-        let kind = match &op.action {
-            Action::Message { .. } => OpClass::Message,
-            Action::Write(_) => OpClass::Write,
-            Action::Read(_) => OpClass::Read,
-            Action::Atomic(atomic) if atomic.result.is_some() => OpClass::Fetch,
-            Action::Atomic(_) => OpClass::Update,
-        };
-        let plan = plan_operation(step, self.ops.copied(), &op, kind)?;
-        if self.outstanding >= step.config.max_outstanding {
-            return Err(SubmitError::Again);
-        }
-        if op.action.ranges() > 1 && !self.group_numbers.has_room(op.peer, &self.ops) {
-            return Err(SubmitError::Again);
-        }
-        let id = step.context_to(op.peer).ok_or(SubmitError::Again)?;
-        match op.action {
-            Action::Message { space, tag } => {
-                let work = match plan.protocol {
-                    Protocol::Rendezvous => {
-                        step.report.counters.tx_rendezvous += 1;
-                        OpWork::Rendezvous {
-                            nonce: self.nonces.next_u32(),
-                            served: 0,
-                            ended: false,
-                            answers: 0,
-                        }
-                    }
-                    Protocol::Eager | Protocol::Confirmed => {
-                        match plan.copy {
-                            Copy::Call => step.report.counters.tx_inline += 1,
-                            _ => step.report.counters.tx_eager += 1,
-                        }
-                        if plan.protocol == Protocol::Eager {
-                            OpWork::Eager
-                        } else {
-                            OpWork::Confirmed { slot: 0, delivered: false }
-                        }
-                    }
-                };
-                let label = SesLabel { space, tag, data: op.data, len };
-                let owner = op_owner(OpKind::Send, &op, plan);
-                let turn =
-                    self.fences.order_constraints(id, OperationClasses::SEND, op.options.fence);
-                self.start(
-                    step,
-                    mem,
-                    id,
-                    op.buf,
-                    OpDraft { work, peer: op.peer, label, owner, plan, turn },
-                );
-            }
-            Action::Write(ref remote) => {
-                step.report.counters.tx_writes += 1;
-                self.submit_rma(step, mem, id, &op, remote, OpKind::Write, plan);
-            }
-            Action::Read(ref remote) => {
-                step.report.counters.tx_reads += 1;
-                self.submit_rma(step, mem, id, &op, remote, OpKind::Read, plan);
-            }
-            Action::Atomic(ref atomic) => {
-                step.report.counters.tx_atomics += 1;
-                self.submit_atomic(step, mem, id, &op, atomic, plan);
-            }
-        }
-        Ok(())
-    }
-
-    /// Starts a write or a read. Each of several ranges becomes a request of its own, in a group
-    /// that ends with the last of them.
-    #[allow(clippy::too_many_arguments)] // one operation, in its parts
-    fn submit_rma<M: Memory>(
-        &mut self,
-        step: &mut Step<'_>,
-        mem: &M,
-        id: ChannelId,
-        op: &Operation,
-        remote: &RemoteIov,
-        kind: OpKind,
-        plan: Plan,
-    ) {
-        let work = |remote: RemoteSeg| match kind {
-            OpKind::Read => OpWork::Read {
-                remote,
-                resource: RESOURCE_MEMORY,
-                slot: 0,
-                received: 0,
-                owner: ReadOwner::User,
-            },
-            _ => OpWork::Write(remote),
-        };
-        let classes =
-            if kind == OpKind::Read { OperationClasses::READ } else { OperationClasses::WRITE };
-        let mut turn = self.fences.order_constraints(id, classes, op.options.fence);
-        let peer = op.peer;
-        let label = |len, data| SesLabel { space: MatchSpace::Untagged, tag: 0, data, len };
-        let owner = op_owner(kind, op, plan);
-        let parts = match (remote, &step.config.wire) {
-            (RemoteIov::One(seg), Some(wire)) if kind == OpKind::Read => {
-                split_read(*seg, wire.payload.into())
-            }
-            (RemoteIov::Many(segs), Some(wire)) if kind == OpKind::Read => {
-                let parts = segs.iter().flat_map(|seg| seg.parts(wire.payload.into()));
-                Some(RemoteIov::Many(parts.collect()))
-            }
-            _ => None,
-        };
-        let remote = parts.as_ref().unwrap_or(remote);
-        let segs = match remote {
-            RemoteIov::One(seg) => {
-                let (work, label) = (work(*seg), label(seg.len, op.data));
-                let draft = OpDraft { work, peer, label, owner, plan, turn };
-                self.start(step, mem, id, op.buf.clone(), draft);
-                return;
-            }
-            RemoteIov::Many(segs) => segs,
-        };
-        let owner = self.add_group(step, peer, (segs.len(), label(op.buf.len(), None)), owner);
-        let native = step.config.wire.is_none();
-        let mut at = 0;
-        for (n, seg) in segs.iter().enumerate() {
-            // A native target reports the data when it has all ranges. Other implementations report
-            // them with the request that carries them, which must not arrive before the others.
-            let is_last = n + 1 == segs.len();
-            let data = op.data.filter(|_| native || is_last);
-            if data.is_some() && !native {
-                turn.before = turn.before.or(classes);
-            }
-            let (label, buf) = (label(seg.len, data), op.buf.part(at, seg.len));
-            at += seg.len;
-            let draft = OpDraft { work: work(*seg), peer, label, owner, plan, turn };
-            self.start(step, mem, id, buf, draft);
-            // The parts of one operation do not wait for each other.
-            turn.before = OperationClasses::NONE;
-        }
-        if let (OpOwner::Group(group, _), true) = (owner, segs.is_empty()) {
-            self.end_part_of_group(step, group, None);
-        }
-    }
-
-    /// Adds an operation of several ranges. Returns the owner record of its parts.
-    fn add_group(
-        &mut self,
-        step: &Step<'_>,
-        peer: PeerId,
-        (parts, label): (usize, SesLabel),
-        owner: OpOwner,
-    ) -> OpOwner {
-        self.outstanding += 1;
-        let group = self.ops.add_group(parts, peer, label, owner);
-        let native = step.config.wire.is_none();
-        let tag = if native { self.group_numbers.add(peer, group, parts) } else { GroupTag::NONE };
-        OpOwner::Group(group, tag)
-    }
-
-    /// Queues a user operation, or a part of one, unless it must wait for others.
-    #[inline]
-    fn start<M: Memory>(
-        &mut self,
-        step: &mut Step<'_>,
-        mem: &M,
-        id: ChannelId,
-        buf: Buf,
-        draft: OpDraft,
-    ) -> Key {
-        let OpDraft { peer, turn: FenceRequest { classes, before }, work, .. } = draft;
-        let key = self.prepare(step, mem, id, buf, draft);
-        if self.fences.admit(peer, key, classes, before) {
-            step.contexts.enqueue(id, key);
-        } else {
-            self.park(step, key);
-        }
-        if work.is_answered() {
-            step.start_liveness_timer();
-        }
-        key
-    }
-
-    /// Parks an operation: it is on no channel until the operations that it waits for have ended.
-    #[cold]
-    fn park(&mut self, step: &mut Step<'_>, key: Key) {
-        step.report.counters.tx_parked += 1;
-        if let Some(op) = self.ops.get_mut(key) {
-            op.context = None;
-        }
-        // If there is no room for a context when the operation may start, the liveness timer
-        // retries.
-        step.start_liveness_timer();
-    }
-
     /// Queues the parked operations to a peer that no longer have to wait.
     #[cold]
     pub(crate) fn start_unblocked(&mut self, step: &mut Step<'_>, peer: PeerId) {
@@ -362,37 +138,6 @@ impl Outbound {
         for peer in self.fences.waiting_peers() {
             self.start_unblocked(step, peer);
         }
-    }
-
-    /// Creates a user operation, or a part of one, without queueing it.
-    #[inline]
-    fn prepare<M: Memory>(
-        &mut self,
-        step: &mut Step<'_>,
-        mem: &M,
-        id: ChannelId,
-        buf: Buf,
-        draft: OpDraft,
-    ) -> Key {
-        let OpDraft { work, peer, label, owner, plan, turn } = draft;
-        let mut op = TxOp::new_internal(work, peer);
-        op.context = Some(id);
-        op.label = label;
-        op.owner = owner;
-        op.classes = turn.classes;
-        if plan.copy == Copy::Call {
-            op.bytes.copied = Some(self.ops.copy_payload(mem, &buf, 0, label.len));
-        } else {
-            op.bytes.buf = buf;
-        }
-        if let OpOwner::User(user) = &mut op.owner {
-            self.outstanding += 1;
-            if plan.complete == CompletionTime::Call {
-                step.report.complete(user.completion(peer, &label, 0, None));
-                user.when = ReportTime::Reported;
-            }
-        }
-        self.ops.add(op)
     }
 
     /// Queues an operation of the engine itself on the channel to its peer. Returns false, and
@@ -473,62 +218,4 @@ impl Outbound {
 #[inline]
 fn counts_outside(step: &Step<'_>, id: ChannelId, peer: PeerId) -> bool {
     id.context().is_some() && step.is_outside(peer)
-}
-
-/// Returns the parts of a read of a foreign peer's memory, if it has several: each request of a read
-/// asks for at most the payload of one packet.
-#[cold]
-fn split_read(seg: RemoteSeg, payload: u64) -> Option<RemoteIov> {
-    (seg.len > payload).then(|| RemoteIov::Many(seg.parts(payload).collect()))
-}
-
-/// Returns whether an operation has a form that other implementations handle.
-#[cold]
-const fn is_on_foreign_wire(action: &Action) -> bool {
-    match action {
-        Action::Message { space, .. } => !matches!(space, MatchSpace::Collective),
-        Action::Write(_) => true,
-        Action::Read(_) => true,
-        Action::Atomic(_) => false,
-    }
-}
-
-/// Returns the owner record of a user operation.
-fn op_owner(kind: OpKind, op: &Operation, plan: Plan) -> OpOwner {
-    let when = match plan.complete {
-        CompletionTime::Contact => ReportTime::AtContact,
-        CompletionTime::Call | CompletionTime::End => ReportTime::AtEnd,
-    };
-    let (context, visibility) = (op.context, op.options.visibility);
-    OpOwner::User(UserOp { kind, context, visibility, when })
-}
-
-/// Applies the policy to an operation. `copied` is the number of bytes that copies take already.
-///
-/// # Errors
-/// The errors of [`policy::plan`].
-#[inline]
-fn plan_operation(
-    step: &Step<'_>,
-    copied: u64,
-    op: &Operation,
-    kind: OpClass,
-) -> Result<Plan, SubmitError> {
-    let len = op.buf.len();
-    policy::plan(PolicyInput {
-        kind,
-        size: if len <= u64::from(step.config.inject_size) {
-            OpSize::Short
-        } else if len <= step.longest_eager(op.peer) {
-            OpSize::Eager
-        } else {
-            OpSize::Long
-        },
-        inject: op.options.inject,
-        level: op.options.level,
-        visibility: op.options.visibility,
-        known: step.is_known(op.peer),
-        native: step.config.wire.is_none(),
-        room: step.config.has_copy_room(len, copied),
-    })
 }

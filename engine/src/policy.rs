@@ -7,6 +7,7 @@
 //! | Complete at the call | Copied messages with a completion entry and a level of at most [`Level::Inject`] whose peer has answered before. With [`Level::Inject`], which concerns the buffer alone, the peer need not have answered. |
 //! | Complete at first contact | Such messages to a peer that has not answered yet, so that a send to an absent peer fails. |
 //! | Complete at the end | Everything else: when the peer's message layer has all of the data. A message of [`Level::Match`] completes when a receive has matched; a write, also an injected one, when the data is in place; a read or a fetching atomic when the data has arrived; another atomic when the target has executed it. |
+//! | At once | An eager message that one record of the shared-memory channel has room for leaves in the call, if its completion does not wait for the first contact, nothing must go before it, and the ring has room. |
 //! | No entry | Operations that only count are complete at the end, whatever their level: users judge remote completion by counters. |
 //!
 //! The engine serves the transmit level by the delivery level: an acknowledgement means that the
@@ -56,6 +57,8 @@ pub(crate) struct PolicyInput {
     pub(crate) known: bool,
     /// The message is not too long for a copy, and there is room for one.
     pub(crate) room: bool,
+    /// It is a message that leaves on a shared-memory channel and that one record has room for.
+    pub(crate) record: bool,
     /// The peer supports this project's rendezvous and its confirmation of a match. The response of a
     /// foreign peer shows by itself that a receive has matched.
     pub(crate) native: bool,
@@ -100,6 +103,8 @@ pub(crate) struct Plan {
     pub(crate) protocol: Protocol,
     pub(crate) copy: Copy,
     pub(crate) complete: CompletionTime,
+    /// The message leaves as one record in the call, unless something must go before it.
+    pub(crate) at_once: bool,
 }
 
 /// Decides how an operation is executed.
@@ -109,7 +114,8 @@ pub(crate) struct Plan {
 /// room for a copy that is required.
 #[inline]
 pub(crate) const fn plan(request: PolicyInput) -> Result<Plan, SubmitError> {
-    let PolicyInput { kind, size, inject, level, visibility, known, room, native } = request;
+    let PolicyInput { kind, size, inject, level, visibility, known, room, record, native } =
+        request;
     if inject {
         // A fetching atomic with operands may be injected: the flag concerns only the operands
         // (fi_atomic(3)).
@@ -148,7 +154,11 @@ pub(crate) const fn plan(request: PolicyInput) -> Result<Plan, SubmitError> {
         CompletionTime::Contact => Copy::Contact,
         CompletionTime::End => Copy::Never,
     };
-    Ok(Plan { protocol, copy, complete })
+    let at_once = record
+        && matches!(protocol, Protocol::Eager)
+        && !matches!(complete, CompletionTime::Contact)
+        && !matches!(visibility, Visibility::Kept);
+    Ok(Plan { protocol, copy, complete, at_once })
 }
 
 #[cfg(test)]
@@ -168,7 +178,7 @@ mod tests {
             SIZES.into_iter().flat_map(move |size| {
                 LEVELS.into_iter().flat_map(move |level| {
                     VISIBILITIES.into_iter().flat_map(move |visibility| {
-                        (0..16).map(move |bits| PolicyInput {
+                        (0..32).map(move |bits| PolicyInput {
                             kind,
                             size,
                             inject: bits & 1 != 0,
@@ -177,6 +187,7 @@ mod tests {
                             known: bits & 2 != 0,
                             room: bits & 4 != 0,
                             native: bits & 8 == 0,
+                            record: bits & 16 != 0,
                         })
                     })
                 })
@@ -226,11 +237,16 @@ mod tests {
             if request.kind.is_atomic() {
                 assert_eq!(plan.copy, Copy::Call, "{request:?}");
             }
+            // Whether a record has room changes nothing else, and a record cannot wait.
+            assert!(!plan.at_once || request.record && plan.protocol == Protocol::Eager);
+            let queued = super::plan(PolicyInput { record: false, ..request });
+            assert_eq!(queued, Ok(Plan { at_once: false, ..plan }), "{request:?}");
         }
         // Half of 5 x 3 x 5 x 4 requests to known and unknown peers, with room and without, are
         // injected. All of those are refused except short ones with room that are not reads. So are
-        // atomics of both kinds without room that are not injected. The wire changes nothing about it.
-        assert_eq!(refused, 2 * (4 * 300 - 4 * 2 * 20 + 2 * 2 * 60));
+        // atomics of both kinds without room that are not injected. Neither the wire nor a channel changes
+        // anything about it.
+        assert_eq!(refused, 4 * (4 * 300 - 4 * 2 * 20 + 2 * 2 * 60));
     }
 
     #[test]
@@ -243,6 +259,7 @@ mod tests {
             visibility: Visibility::Entry,
             known: true,
             room: true,
+            record: false,
             native: true,
         };
         let of = |request| plan(request).map(|plan| (plan.copy, plan.complete));
@@ -263,6 +280,13 @@ mod tests {
         assert_eq!(of(crowded), Ok((Copy::Never, CompletionTime::End)));
         let crowded = PolicyInput { inject: true, room: false, ..base };
         assert_eq!(of(crowded), Err(SubmitError::Again));
+        let record =
+            |request| plan(PolicyInput { record: true, ..request }).map(|plan| plan.at_once);
+        let delivered = PolicyInput { level: Level::Delivery, ..base };
+        let kept = PolicyInput { visibility: Visibility::Kept, ..base };
+        let matched = PolicyInput { level: Level::Match, ..base };
+        assert_eq!([base, delivered].map(record), [Ok(true); 2]);
+        assert_eq!([unknown, kept, matched].map(record), [Ok(false); 3]);
         let long = PolicyInput { size: OpSize::Long, ..base };
         assert_eq!(of(long), Ok((Copy::Never, CompletionTime::End)));
     }

@@ -15,12 +15,7 @@ use crate::peers::Peers;
 use crate::reliability::{Pdcs, PeerKey};
 use crate::report::Report;
 use crate::shm::ShmChannels;
-use crate::shm::record::MAX_WHOLE;
 use crate::slab::Key;
-
-/// Limit of [`Step::longest_eager`] in bytes on a shared-memory channel: the payload that one
-/// record carries.
-const SHM_EAGER: u64 = MAX_WHOLE as u64;
 
 /// The parts that every other part needs, borrowed for one call.
 pub(crate) struct Step<'a> {
@@ -94,15 +89,6 @@ impl Step<'_> {
             ChannelId::Context(id) => self.pdcs.abort(id),
             ChannelId::Shm(id) => self.shm.schedule_end(id),
         }
-    }
-
-    /// Returns the length in bytes of the longest message whose payload is sent before the peer
-    /// requests it. On a shared-memory channel a request takes almost no time, and the peer then
-    /// copies the payload once instead of several times.
-    #[inline]
-    pub(crate) fn longest_eager(&self, peer: PeerId) -> u64 {
-        let longest = self.config.rendezvous_threshold;
-        if self.contexts.shm_channel_to(peer).is_some() { longest.min(SHM_EAGER) } else { longest }
     }
 
     /// Returns whether a peer is outside the job: the application has not inserted its address, and the peer has not

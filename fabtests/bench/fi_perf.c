@@ -112,6 +112,9 @@ static double now(void)
 /* Waits sleep; the queue is opened for that if any measure wants it. */
 static int sleeping, may_sleep;
 
+/* The longest sleep, in ms. Libfabric's tcp was seen to sleep through an arrival; a sleep costs no processor time. */
+enum { NAP = 100 };
+
 /* A failure of the other side must not leave this one waiting for ever: at most so long without a completion. */
 enum { PATIENCE = 20 };
 static double deadline;
@@ -119,14 +122,12 @@ static double deadline;
 static void progress(void)
 {
 	struct fi_cq_tagged_entry entries[16];
-	ssize_t n = sleeping ? fi_cq_sread(cq, entries, 16, NULL, 1000 * PATIENCE) : fi_cq_read(cq, entries, 16);
+	ssize_t n = sleeping ? fi_cq_sread(cq, entries, 16, NULL, NAP) : fi_cq_read(cq, entries, 16);
 
 	if (n == -FI_EAGAIN) {
 		static unsigned idle;
-		if (sleeping)
-			fail("fi_cq_sread", -FI_ETIMEDOUT);
 		/* Rarely enough that the clock costs nothing. */
-		if ((++idle & 0xffff) != 0)
+		if (!sleeping && (++idle & 0xffff) != 0)
 			return;
 		if (deadline == 0)
 			deadline = now() + PATIENCE;

@@ -1,13 +1,13 @@
 /*
  * Tagged sends to a peer that has answered, for an instruction counter that collects inside of some calls alone.
  *
- *   send_path PROVIDER tsend|tinject|sender|receiver ROUNDS [SIZE [PIECES]]
+ *   send_path PROVIDER tsend|tinject|sender|receiver|poll ROUNDS [SIZE [PIECES]]
  *
  * Both sides live in this process, each with its own domain, over the loopback interface. After a warm-up of messages
  * both ways, each round sends SIZE bytes (64), in PIECES (1) of an iovec, and waits until they have arrived, were
  * acknowledged, and nothing is under way. Under `valgrind --tool=callgrind --collect-atstart=no` only calls of the rounds are collected: fi_tsend or
  * fi_tinject itself, or every call of the sender, or of the receiver, from fi_tsend until the message has arrived and
- * its sender knows.
+ * its sender knows. `poll` collects reads of an empty completion queue instead.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -145,18 +145,19 @@ int main(int argc, char **argv)
 {
 	struct fi_info *hints = fi_allocinfo(), *info;
 	struct fid_fabric *fabric;
-	static const char *const names[] = {"tsend", "tinject", "sender", "receiver"};
+	static const char *const names[] = {"tsend", "tinject", "sender", "receiver", "poll"};
+	enum { POLL = 4 };
 	int kind = 0, injected, rounds = argc < 4 ? 0 : atoi(argv[3]);
 	enum what what;
 
-	while (argc >= 4 && kind < 4 && strcmp(argv[2], names[kind]))
+	while (argc >= 4 && kind <= POLL && strcmp(argv[2], names[kind]))
 		kind++;
 	if (argc > 4)
 		size = strtoul(argv[4], NULL, 10);
 	if (argc > 5)
 		pieces = strtoul(argv[5], NULL, 10);
-	if (argc < 4 || argc > 6 || kind == 4 || rounds < 1 || size < 1 || size > MOST || pieces < 1 || pieces > MOST_PIECES) {
-		fprintf(stderr, "usage: send_path PROVIDER tsend|tinject|sender|receiver ROUNDS [SIZE [PIECES]] (see the head of its source)\n");
+	if (argc < 4 || argc > 6 || kind > POLL || rounds < 1 || size < 1 || size > MOST || pieces < 1 || pieces > MOST_PIECES) {
+		fprintf(stderr, "usage: send_path PROVIDER tsend|tinject|sender|receiver|poll ROUNDS [SIZE [PIECES]] (see the head of its source)\n");
 		return 2;
 	}
 	injected = kind == 1;
@@ -187,8 +188,12 @@ int main(int argc, char **argv)
 		message(0, injected, what, 0);
 		message(1, injected, what, 0);
 	}
-	for (int i = 0; i < rounds; i++)
-		message(0, injected, what, 1);
+	for (int i = 0; i < rounds; i++) {
+		if (kind == POLL)
+			progress(0);
+		else
+			message(0, injected, what, 1);
+	}
 	printf("%d messages of %zu bytes\n", rounds, size);
 	for (int i = 0; i < 2; i++) {
 		check("fi_close", fi_close(&sides[i].ep->fid));

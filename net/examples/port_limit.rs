@@ -1,13 +1,14 @@
 //! A measurement of the sockets below the transport, as the limit of what the transport can reach. It
-//! sends the same trains through [`UdpPort`] and nothing else: no acknowledgement, no order, no
-//! matching. A lost packet ends the program.
+//! sends the same trains through [`UdpPort`] and nothing else: no order, no matching, and no
+//! acknowledgement but a few that keep a stream from overrunning the receiver. A lost packet ends the
+//! program.
 //!
 //! ```text
 //! port_limit [-a ADDRESS,ADDRESS] [-n NETNS,NETNS] [-s SEGMENT] MEASURE..
 //! ```
 //!
 //! MEASURE is `lat:SIZE:ROUNDS`: half a round trip in microseconds, with a message of SIZE bytes in each
-//! direction. The program prints a line `MEASURE VALUE` for each. SEGMENT is the length of a packet, UDP
+//! direction; or `bw:SIZE:ROUNDS`: GB/s of 16 messages of SIZE bytes a round. The program prints a line `MEASURE VALUE` for each. SEGMENT is the length of a packet, UDP
 //! payload with 56 bytes of headers (default 1472). Both sides copy the payload to the user's buffer.
 //! Each side is a process on its own processor, in its NETNS (a file such as those in /run/netns) if one
 //! is given.
@@ -34,12 +35,19 @@ const PACKETS: usize = 64;
 const WARM_UP: usize = 20;
 /// Longest time without a packet before the program gives up.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// Messages of a stream in a round.
+const BURST: usize = 16;
+/// Bytes of a stream after which its receiver sends an empty message, as rarely as squall acknowledges.
+const STRIDE: usize = 160 << 10;
+/// Bytes of a stream that may be on their way.
+const WINDOW: usize = 1 << 20;
 /// Path that is used. It has a socket of its own, as most paths do.
 const PATH: u16 = 1;
 
 /// A measurement of the command line.
 struct Measure {
     word: String,
+    stream: bool,
     size: usize,
     rounds: usize,
 }
@@ -72,12 +80,14 @@ fn options(args: &[String]) -> Option<Options> {
                 let [kind, size, rounds] = word.split(':').collect::<Vec<_>>()[..] else {
                     return None;
                 };
-                if kind != "lat" {
+                let stream = kind == "bw";
+                if !stream && kind != "lat" {
                     return None;
                 }
-                let size = size.parse().ok().filter(|size| *size <= MOST)?;
+                let size =
+                    size.parse().ok().filter(|size| *size <= MOST && !(stream && *size == 0))?;
                 let rounds = rounds.parse().ok().filter(|rounds| *rounds > 0)?;
-                found.measures.push(Measure { word: word.to_owned(), size, rounds });
+                found.measures.push(Measure { word: word.to_owned(), stream, size, rounds });
             }
         }
     }
@@ -124,7 +134,11 @@ impl Side {
 
     /// Sends a message of `len` bytes.
     fn send(&mut self, len: usize) {
-        let mut from = 0;
+        self.send_part(0, len);
+    }
+
+    /// Sends the bytes of a message from `from` to `len`.
+    fn send_part(&mut self, mut from: usize, len: usize) {
         loop {
             self.batch.clear();
             while self.batch.packets.len() < PACKETS {
@@ -140,6 +154,9 @@ impl Side {
                 }
             }
             let all = self.batch.packets.len();
+            if all > 1 {
+                self.batch.mark_runs(0);
+            }
             let mut sent = 0;
             while sent < all {
                 // SAFETY: the batch names parts of `out`, whose addresses were exposed when they were cut, and
@@ -155,22 +172,66 @@ impl Side {
 
     /// Receives a message of `len` bytes.
     fn receive(&mut self, len: usize) {
-        let (mut got, mut packets, mut quiet) = (0, 0, None);
+        let (mut got, mut packets) = (0, 0);
         while got < len || packets == 0 {
-            let into = &mut self.into;
+            let (bytes, count) = self.poll(|_| got);
+            got += bytes;
+            packets += count;
+        }
+    }
+
+    /// Receives what has arrived, and waits for it. `place` returns where in the buffer the payload goes that arrives
+    /// behind so many bytes of this call. Returns the bytes and packets.
+    fn poll(&mut self, place: impl Fn(usize) -> usize) -> (usize, usize) {
+        let since = Instant::now();
+        loop {
+            let (mut bytes, into) = (0, &mut self.into);
             let report = self.port.recv_each(Time::ZERO, PACKETS, &mut |_, packet| {
                 let body = &packet[HEADERS..];
-                into[got..got + body.len()].copy_from_slice(body);
-                got += body.len();
-                packets += 1;
+                let at = place(bytes);
+                into[at..at + body.len()].copy_from_slice(body);
+                bytes += body.len();
             });
             if report.packets > 0 {
-                quiet = None;
-            } else if quiet.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
-                eprintln!("port_limit: packets were lost: {got} of {len} bytes arrived");
+                return (bytes, report.packets);
+            }
+            if since.elapsed() > PATIENCE {
+                eprintln!("port_limit: packets were lost: nothing arrives any more");
                 exit(1);
             }
         }
+    }
+
+    /// Sends a stream of messages of `len` bytes, and waits until all have arrived.
+    fn send_stream(&mut self, len: usize, count: usize) {
+        let (mut sent, mut answers) = (0, 0);
+        let part = PACKETS * self.payload;
+        for _ in 0..count {
+            for from in (0..len).step_by(part) {
+                while sent > answers * STRIDE + WINDOW {
+                    answers += self.poll(|_| 0).1;
+                }
+                let stop = len.min(from + part);
+                self.send_part(from, stop);
+                sent += stop - from;
+            }
+        }
+        while answers < sent / STRIDE + 1 {
+            answers += self.poll(|_| 0).1;
+        }
+    }
+
+    /// Receives a stream of messages of `len` bytes.
+    fn receive_stream(&mut self, len: usize, count: usize) {
+        let (mut got, mut answers) = (0, 0);
+        while got < len * count {
+            got += self.poll(|bytes| (got + bytes) % len).0;
+            while answers < got / STRIDE {
+                self.send(0);
+                answers += 1;
+            }
+        }
+        self.send(0);
     }
 }
 
@@ -184,7 +245,7 @@ fn main() {
     };
     let Some(options) = options(args).filter(|options| !options.measures.is_empty()) else {
         eprintln!(
-            "port_limit [-a ADDRESS,ADDRESS] [-n NETNS,NETNS] [-s SEGMENT] lat:SIZE:ROUNDS.."
+            "port_limit [-a ADDRESS,ADDRESS] [-n NETNS,NETNS] [-s SEGMENT] lat|bw:SIZE:ROUNDS.."
         );
         exit(2);
     };
@@ -216,7 +277,15 @@ fn measure(options: &Options, args: &[String]) -> io::Result<()> {
     BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line)?;
     let peer = line.trim().parse().map_err(|_| io::Error::other("the other side did not start"))?;
     let mut side = Side::new(port, peer, options.segment);
-    for Measure { word, size, rounds } in &options.measures {
+    for Measure { word, stream, size, rounds } in &options.measures {
+        if *stream {
+            side.send_stream(*size, BURST);
+            let start = Instant::now();
+            side.send_stream(*size, BURST * rounds);
+            let bytes = (*size * BURST * rounds) as f64;
+            println!("{word} {:.4}", bytes / start.elapsed().as_secs_f64() * 1e-9);
+            continue;
+        }
         let mut start = Instant::now();
         for round in 0..WARM_UP + rounds {
             if round == WARM_UP {
@@ -237,7 +306,12 @@ fn answer(options: &Options, peer: SocketAddr) -> io::Result<()> {
     println!("{}", port.local_addr());
     io::stdout().flush()?;
     let mut side = Side::new(port, peer, options.segment);
-    for Measure { size, rounds, .. } in &options.measures {
+    for Measure { stream, size, rounds, .. } in &options.measures {
+        if *stream {
+            side.receive_stream(*size, BURST);
+            side.receive_stream(*size, BURST * rounds);
+            continue;
+        }
         for _ in 0..WARM_UP + rounds {
             side.receive(*size);
             side.send(*size);

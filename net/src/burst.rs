@@ -99,17 +99,48 @@ impl<'a> Burst<'a> {
 
     /// Appends a copy of a datagram's payload pieces to `out`.
     pub fn copy_payload(&self, packet: &Datagram, out: &mut Vec<u8>) {
-        for piece in self.payload(packet) {
-            let len = usize::try_from(piece.len).unwrap_or(0);
-            out.reserve(len);
-            // SAFETY: the piece's `len` bytes are readable for 'a: who made the burst by `new` said so, and
-            // `from_copies` has none. `reserve` made room for as many behind those that `out` has, in an
-            // allocation that a piece cannot overlap; they are initialised when `set_len` counts them. That
-            // the application may write to the piece meanwhile makes the copy a mixture; no reference to it
-            // is made.
+        self.payload(packet).iter().for_each(|piece| self.copy_piece(piece, out));
+    }
+
+    /// Appends a copy of a piece of the burst to `out`.
+    #[inline]
+    fn copy_piece(&self, piece: &UserSlice, out: &mut Vec<u8>) {
+        let len = usize::try_from(piece.len).unwrap_or(0);
+        out.reserve(len);
+        // SAFETY: the piece's `len` bytes are readable for 'a: who made the burst by `new` said so, and
+        // `from_copies` has none. `reserve` made room for as many behind those that `out` has, in an
+        // allocation that a piece cannot overlap; they are initialised when `set_len` counts them. That
+        // the application may write to the piece meanwhile makes the copy a mixture; no reference to it
+        // is made.
+        unsafe {
+            ptr::copy_nonoverlapping(address(piece), out.as_mut_ptr().add(out.len()), len);
+            out.set_len(out.len() + len);
+        }
+    }
+
+    /// Appends copies of the datagrams of the burst, which is one run with pieces of user memory and has `bytes` bytes,
+    /// to `out`.
+    #[inline]
+    pub(crate) fn copy_run(&self, bytes: usize, out: &mut Vec<u8>) {
+        let (headers, pieces) = self.run_parts();
+        let Some(first) = self.packets.first() else { return };
+        out.reserve(bytes);
+        let head = first.header.len();
+        for (header, piece) in headers.chunks_exact(head).zip(pieces) {
+            let (at, len) = (out.len(), usize::try_from(piece.len).unwrap_or(0));
+            if head + len > out.capacity() - at {
+                return;
+            }
+            // SAFETY: the header is a slice of `head` bytes. The piece's `len` bytes are readable for 'a: who made the burst
+            // by `new` said so, and `from_copies` has none. Behind the `at` bytes that `out` has, there is room for both,
+            // as was just compared, in an allocation that neither can overlap; they are initialised when `set_len` counts
+            // them. That the application may write to the piece meanwhile makes the copy a mixture; no reference to it is
+            // made.
             unsafe {
-                ptr::copy_nonoverlapping(address(piece), out.as_mut_ptr().add(out.len()), len);
-                out.set_len(out.len() + len);
+                let to = out.as_mut_ptr().add(at);
+                ptr::copy_nonoverlapping(header.as_ptr(), to, head);
+                ptr::copy_nonoverlapping(address(piece), to.add(head), len);
+                out.set_len(at + head + len);
             }
         }
     }

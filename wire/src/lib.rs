@@ -130,6 +130,7 @@ pub mod crc;
 mod error;
 mod fragment;
 mod handshake;
+mod message_headers;
 mod packet;
 mod packet_run;
 mod pds;
@@ -146,6 +147,7 @@ pub use crc::{CRC_LEN, HeaderCrc, check_and_strip_crc};
 pub use error::ParseError;
 pub use fragment::Fragment;
 pub use handshake::{Handshake, Reason, Stage, WIRE_VERSION};
+pub use message_headers::{MessageHeaders, MessageNumbers};
 pub use packet::{MAX_HEADER, Packet, TrimmedPacket, parse, parse_semantic, parse_trimmed};
 pub use packet_run::PacketRun;
 pub use pds::{

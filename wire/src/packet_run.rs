@@ -138,6 +138,31 @@ impl PacketRun {
         &self.headers[..self.headers_len()]
     }
 
+    /// Writes the headers of the next packets into `out`, one every `stride` bytes, and moves on behind them. There is
+    /// room for whole packets alone, of which there are at most [`PacketRun::max_packets`].
+    #[inline]
+    pub fn write_next(&mut self, out: &mut [u8], stride: usize) {
+        if self.is_long {
+            self.write_each::<LONG>(out, stride);
+        } else {
+            self.write_each::<SHORT>(out, stride);
+        }
+    }
+
+    /// Writes headers of `N` bytes as [`PacketRun::write_next`] does. With a known length they are copied by a few
+    /// instructions.
+    #[inline]
+    fn write_each<const N: usize>(&mut self, out: &mut [u8], stride: usize) {
+        for packet in out.chunks_exact_mut(stride) {
+            if let (Some(to), Some(from)) =
+                (packet.first_chunk_mut::<N>(), self.headers.first_chunk())
+            {
+                *to = *from;
+            }
+            self.advance();
+        }
+    }
+
     /// Returns whether `packet` is the complete next packet, for at most [`PacketRun::max_packets`]
     /// packets.
     #[must_use]

@@ -1,10 +1,10 @@
-"""Measure squall beside tcp, and beside the sockets alone, on three networks: every size from nothing to 4 MiB.
+"""Measure squall beside tcp, and beside the sockets alone, on seven networks: every size from nothing to 4 MiB.
 
 The networks are `lo`, the loopback interface, and pairs of namespaces joined by a cable (needs root): `veth 1500` and
 `veth 9000`, as fast as the processors, and cables of 10 and 25 Gb/s of either MTU, behind a shaper that delays packets by at
 most 1 ms and drops the others. For each size: half of a round trip (fi_tsend, fi_trecv), and bandwidth in windows of 16 messages. Up to 1 MiB
-also half of a round trip of the same trains through squall's UDP port with nothing above it (net/examples/port_limit.rs),
-which is what the sockets need. A ratio above 1 means that squall is faster. A size is within reach if it takes at most 1.05
+also the same with the trains of squall's UDP port and nothing above it (net/examples/port_limit.rs), bandwidth from 4 KiB on:
+this is the limit of what sockets with a header in each packet reach. A ratio above 1 means that squall is faster. A size is within reach if it takes at most 1.05
 x tcp's time, or 1.15 x the sockets'.
 
 Cables also show the processor time of both sides for some sizes, while their threads sleep until something arrives. It
@@ -59,6 +59,8 @@ ADDRESSES = ("10.78.0.1", "10.78.0.2")
 LOOPBACK_SEGMENT = 16_312
 # The largest message that the sockets alone are measured with: more would overrun their buffers.
 MOST_ALONE = 1 << 20
+# The smallest message whose bandwidth is measured with them: so many shorter ones would overrun their buffers.
+LEAST_STREAM = 4 << 10
 # Half a round trip that is within reach: times tcp's, or times that of the sockets alone.
 WITHIN_TCP, WITHIN_PORT = 1.05, 1.15
 PORT = "sockets"
@@ -138,11 +140,15 @@ def measure_run(where: Network, who: str, plan: list[str]) -> dict[str, float]:
 
 
 def measure_port(where: Network, segment: int, plan: list[str]) -> dict[str, float]:
-    """Measures the round trips with the sockets alone."""
-    words = [word for word in plan if word.startswith("lat") and int(word.split(":")[1]) <= MOST_ALONE]
+    """Measures round trips and bandwidth with the sockets alone."""
+    words = []
+    for word in plan:
+        kind, size, *_ = word.split(":")
+        if (kind == "lat" and int(size) <= MOST_ALONE) or (kind == "bw" and LEAST_STREAM <= int(size) <= MOST_ALONE):
+            words.append(word)
     command = [example("squall-net", "port_limit"), *where.options, "-s", segment, *words]
     result = run(command, os.environ, timeout=300)
-    found = {word: float(value) for word, value in re.findall(r"^(lat:\S+) ([\d.]+)$", result.output, re.M)}
+    found = {word: float(value) for word, value in re.findall(r"^(\w+:\S+) ([\d.]+)$", result.output, re.M)}
     need(result.ok and len(found) == len(words), f"port_limit: {result.why()}: {result.output.strip()[-400:]}")
     return found
 
@@ -177,12 +183,13 @@ def report(name: str, plan: list[str], samples: Samples) -> None:
             word = next((word for word in plan if word.startswith(f"{kind}:{size}:")), "")
             ours, theirs, alone = (values(samples, who, word) for who in (*PROVIDERS, PORT))
             row += [median(ours), median(theirs), f"{faster(word, ours, theirs):.2f}" if word else ""]
+            row.append(median(alone))
             if kind == "lat":
                 times = ratio(ours, alone) if alone else math.inf
-                row += [median(alone), f"{times:.2f}" if alone else ""]
+                row.append(f"{times:.2f}" if alone else "")
                 within.append(faster(word, ours, theirs) >= 1 / WITHIN_TCP or times <= WITHIN_PORT)
         rows.append(row)
-    head = ["squall us", "tcp us", "faster", "sockets us", "x sockets", "squall GB/s", "tcp GB/s", "faster"]
+    head = ["squall us", "tcp us", "faster", "sockets us", "x sockets", "squall GB/s", "tcp GB/s", "faster", "sockets GB/s"]
     print(table(["bytes", *head], rows))
     summarize(name, plan, samples, "squall")
     report_costs(name, plan, samples)
@@ -253,7 +260,11 @@ def figures_of(plan: list[str], samples: Samples) -> dict[str, float]:
         ratios = speeds(kind, plan, samples, "squall")
         found |= figures.over_all(what, ratios.values())
         found[f"{what}, worst size, B"] = min(ratios, key=lambda size: ratios[size])
-    alone = [ratio(medians[word, "squall"], some) for (word, who), some in medians.items() if who == PORT and some]
+    alone = [
+        ratio(medians[word, "squall"], some)
+        for (word, who), some in medians.items()
+        if who == PORT and some and word.startswith("lat")
+    ]
     return found | {
         f"half round trip, x {PORT}' time, least": min(alone),
         f"half round trip, x {PORT}' time, most": max(alone),

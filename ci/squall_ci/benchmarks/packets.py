@@ -2,7 +2,7 @@
 
 callgrind counts the instructions of one side from fi_tsend until the message has arrived and its sender knows
 (fabtests/bench/send_path.c): everything above the system calls, libfabric and libc included. The copying of bytes by libc is
-left out, because callgrind takes each byte for an instruction. Both sides are in one process, on the loopback interface.
+left out, because callgrind takes each byte for an instruction. An empty poll is a fi_cq_read that finds nothing. Both sides are in one process, on the loopback interface.
 
 A message is in one piece, or in --pieces of an iovec (fi_tsendv). The cost of a further packet is the difference between one
 size and the next, divided by the packets that are added. A busy machine does not disturb the counts, but trains end
@@ -57,6 +57,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     program = compile_c([FABTESTS / "bench" / "send_path.c"], TARGET / "bench" / "send_path")
+    print(f"An empty poll: {measure(program, 'poll', SIZES[0], MTUS[0], 1):.0f}\n", flush=True)
     for mtu in MTUS:
         rows = []
         before: dict[str, tuple[float, int]] = {}

@@ -13,7 +13,8 @@ import re
 import shutil
 import subprocess
 
-from squall_ci.paths import BUILT, BUILT_PROVIDER, BUILT_TCP_PROVIDER, say, shown
+from squall_ci import guided
+from squall_ci.paths import BUILT, BUILT_PROVIDER, BUILT_TCP_PROVIDER, CARGO_TARGET, need, PROFILE, RELEASE, say, shown
 from squall_ci.programs import build
 
 # The library that is preloaded into programs in virtual time. libfabric does not load it, for its name does not end in fi.so.
@@ -82,11 +83,26 @@ def time_problems(library: pathlib.Path) -> list[str]:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Options it does not know go to cargo build."
+    parser.add_argument(
+        "--guided", action="store_true", help="by a profile of training runs under MPICH, as the packages (10 minutes)"
+    )
+
+
+def build_guided(*words: str) -> pathlib.Path:
+    """Builds the provider with options of cargo by a profile of itself."""
+    os.environ[guided.FLAGS] = f"-Cprofile-use={guided.profile(*words)}"
+    build("squall-fi", "--target", guided.TRIPLE, *words)
+    del os.environ[guided.FLAGS]
+    return CARGO_TARGET / guided.TRIPLE / "release" / "libsquall_fi.so"
 
 
 def main(args: argparse.Namespace) -> int:
-    build("squall-fi", *args.rest)
-    built = BUILT / "libsquall_fi.so"
+    need(not args.guided or PROFILE == RELEASE, "only a release is built by a profile: unset SQUALL_CI_PROFILE")
+    if args.guided:
+        built = build_guided(*args.rest)
+    else:
+        build("squall-fi", *args.rest)
+        built = BUILT / "libsquall_fi.so"
     library = install(built, BUILT_PROVIDER)
     # The name of its file decides under which name the provider registers.
     install(built, BUILT_TCP_PROVIDER, "libsquall-as-tcp-fi.so")

@@ -20,7 +20,7 @@ import tarfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from squall_ci import packages
+from squall_ci import guided, packages
 from squall_ci.commands import build
 from squall_ci.packages import checked, DIST, environment, names, PACKAGING, PREFIX, TOOLS, TRIPLE, VENV
 from squall_ci.paths import CARGO_TARGET, die, need, ROOT, say, shown, TARGET
@@ -46,7 +46,7 @@ class Package:
 
     def missing(self) -> list[str]:
         """Returns the names of the tools that this machine lacks."""
-        tools = [*self.tools, *(BUILD_TOOLS if self.binary else ())]
+        tools = [*self.tools, *((*BUILD_TOOLS, guided.profdata()) if self.binary else ())]
         return [pathlib.Path(tool).name for tool in tools if not shutil.which(tool)]
 
 
@@ -67,10 +67,9 @@ def build_environment() -> dict[str, str]:
         f"--remap-path-prefix={cargo_home}=/cargo",
         f"--remap-path-prefix={ROOT}=/squall",
     ]
-    triple = TRIPLE.upper().replace("-", "_")
     return {
         **environment(),
-        f"CARGO_TARGET_{triple}_RUSTFLAGS": " ".join(flags),
+        guided.FLAGS: " ".join(flags),
         "CARGO_TARGET_DIR": str(CARGO_TARGET),
         "SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct"),
         "SQUALL_COMMIT": commit(),
@@ -121,7 +120,10 @@ def build_binaries() -> None:
     maturin = ("maturin", "build", "--quiet", "--release", "--locked", "--zig", "--strip", "false", "--target", TRIPLE)
     checked(*maturin, "--compatibility", linux, "--out", BARE_WHEEL, env=env, cwd=ROOT / "python")
     zigbuild = ("cargo", "zigbuild", "--quiet", "--release", "--locked", "--target", f"{TRIPLE}.{packages.GLIBC}")
-    checked(*zigbuild, "-p", "squall-fi", "--no-default-features", env=env)
+    # The simulator, which the training does not run, is built without the profile.
+    profile = guided.profile("--no-default-features")
+    of_provider = {**env, guided.FLAGS: f"{env[guided.FLAGS]} -Cprofile-use={profile}"}
+    checked(*zigbuild, "-p", "squall-fi", "--no-default-features", env=of_provider)
     checked(*zigbuild, "-p", "squall-time", env=env)
     libraries = PREFIX / "lib" / "squall"
     split(RELEASE / "libsquall_fi.so", libraries / "libsquall-fi.so")

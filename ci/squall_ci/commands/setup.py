@@ -132,11 +132,16 @@ class Part:
     rust: bool = False
     # Crates, with the version behind `@` where it matters.
     tools: tuple[str, ...] = ()
+    # Components of the compiler, where rustup manages it.
+    components: tuple[str, ...] = ()
 
     def install(self) -> None:
         apt_install(*self.apt, *(("python3", "python3-venv") if self.venvs else ()))
         if self.rust:
             setup_rust()
+        if self.components and shutil.which("rustup"):
+            command = ["rustup", "component", "add", *self.components]
+            need(not subprocess.run(command).returncode, f"failed: {' '.join(command)}")
         for name, requirements in self.venvs.items():
             venv(name, *requirements)
         for tool in self.tools:
@@ -191,8 +196,9 @@ PARTS = {
     "packages": Part(
         "the tools of ci/run package and ci/run check packages (minutes)",
         (*COMPILERS, "libfabric-dev", "libfabric-bin", "debootstrap", "rpm", "lowdown"),
-        {"package": PACKAGE},
+        {"package": PACKAGE, **MPICH_VENV},
         rust=True,
+        components=("llvm-tools",),
         tools=("cargo-deb@3.8.0", "cargo-generate-rpm@0.21.1", "cargo-cyclonedx@0.5.9"),
     ),
     "tools": Part("cargo-deny (minutes), which checks licences", rust=True, tools=("cargo-deny",)),

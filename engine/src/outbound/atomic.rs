@@ -1,7 +1,8 @@
 //! Outbound atomic operations. Their operands are copied at the call and travel in one packet per
 //! remote range.
 
-use super::{OpDraft, Outbound, op_owner};
+use super::Outbound;
+use super::submit::{OpDraft, op_owner};
 use crate::atomics::atomic_size;
 use crate::channel::ChannelId;
 use crate::completion::OpKind;

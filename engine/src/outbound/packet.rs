@@ -16,8 +16,8 @@ use crate::reliability::{ControlPacket, TxGrant};
 use crate::shm::record;
 use crate::slab::Key;
 use crate::wire::{
-    self, AmoType, CompareSwap, Extension, MAX_HEADER, NextHeader, Opcode, PacketRun, Rendezvous,
-    ResponseData, ReturnCode, StdBody, StdRequest,
+    self, AmoType, CompareSwap, Extension, MAX_HEADER, MessageNumbers, NextHeader, Opcode,
+    PacketRun, Rendezvous, ResponseData, ReturnCode, StdBody, StdRequest,
 };
 
 /// Length in bytes of the headers of a request: PDS and SES header.
@@ -69,6 +69,37 @@ pub(super) fn write_headers(
         let n = pds.emit(out);
         n + request_header(form, op, part).emit(&mut out[n..])
     }
+}
+
+/// Returns a packet's headers as [`write_headers`] writes them, for comparison.
+pub(super) fn headers(form: &PacketForm, op: &TxOp, grant: &TxGrant, part: Part) -> Vec<u8> {
+    let mut out = [0; MAX_HEADER];
+    let len = write_headers(form, op, grant, part, &mut out);
+    out[..len].to_vec()
+}
+
+/// Returns the numbers in the headers of a packet that is an ordinary message
+/// ([`wire::MessageHeaders`]), or `None` for any other packet.
+#[inline]
+pub(super) fn ordinary_numbers(op: &TxOp, grant: &TxGrant, part: Part) -> Option<MessageNumbers> {
+    let label = &op.label;
+    let whole = part.offset == 0 && u64::from(part.len) == label.len;
+    let ordinary = matches!(op.work, OpWork::Eager) && whole && label.data.is_none();
+    let (tagged, tag) = match label.space {
+        MatchSpace::Tagged => (true, label.tag),
+        MatchSpace::Untagged => (false, 0),
+        MatchSpace::Collective => return None,
+    };
+    let pds = &grant.pds;
+    ordinary.then(|| MessageNumbers {
+        psn: pds.psn,
+        clear_psn_offset: pds.clear_psn_offset,
+        ack_request: pds.ack_request,
+        tagged,
+        message_id: op.progress.message_id.unwrap_or(0),
+        tag,
+        len: part.len,
+    })
 }
 
 /// Writes the head of a record that refers to its payload: an answer, a write or an offer. Returns

@@ -1,55 +1,39 @@
 //! Messages of one shared-memory record, written in the call that sends them.
 //!
-//! An operation that can start at once and fits into one record needs no entry in the operation
-//! table. Its bytes go from the user's buffer into the channel, and only its completion is left to
+//! A message that can start at once and fits into one record needs no entry in the operation table. Its bytes go from the user's buffer into the channel, and only its completion is left to
 //! report. The list of records that the peer has not taken ([`InFlight`]) keeps it, unless the
 //! completion was reported in the call. All other operations, and messages for which the channel
 //! has no room now, are queued.
 
-use super::{Outbound, plan_operation, records};
-use crate::channel::ChannelId;
+use super::{Outbound, records};
+use crate::channel::{ChannelId, ShmId};
 use crate::completion::OpError;
 use crate::contexts::IdSpace;
 use crate::fences::OperationClasses;
-use crate::operation::{Action, MatchSpace, Operation, PeerId, Visibility};
-use crate::policy::{CompletionTime, Copy, OpClass, Protocol};
+use crate::operation::{Action, MatchSpace, Operation, PeerId};
+use crate::policy::{CompletionTime, Copy, Plan};
 use crate::shm::record::{MAX_HEAD, MAX_SHORT, MAX_WHOLE, Short};
 use crate::shm::{InFlight, RecordOutput, RecordPayload, ShortSend};
 use crate::step::Step;
 
 impl Outbound {
-    /// Sends an operation of the user as one record, if it is a message that fits and nothing must
-    /// go before it. Returns whether it was sent; otherwise nothing has changed.
+    /// Writes a message into the shared-memory channel as one record, unless an operation must go before
+    /// it or there is no room. Returns whether it was sent; otherwise nothing has changed.
     #[inline]
-    pub(crate) fn send_short(
+    pub(super) fn send_record(
         &mut self,
         step: &mut Step<'_>,
+        id: ShmId,
         op: &Operation,
+        plan: Plan,
         sink: &mut impl RecordOutput,
     ) -> bool {
-        let (peer, len) = (op.peer, op.buf.len());
+        let (peer, len, channel) = (op.peer, op.buf.len(), ChannelId::Shm(id));
         let Action::Message { space, tag } = op.action else { return false };
-        let known = matches!(space, MatchSpace::Untagged | MatchSpace::Tagged);
-        if len > MAX_WHOLE.into() || op.options.visibility == Visibility::Kept || !known {
+        let turn = self.fences.order_constraints(channel, OperationClasses::SEND, op.options.fence);
+        if !self.fences.can_start(peer, turn.before) {
             return false;
         }
-        let Some(id) = step.contexts.shm_channel_to(peer) else { return false };
-        let channel = ChannelId::Shm(id);
-        let before =
-            self.fences.order_constraints(channel, OperationClasses::SEND, op.options.fence).before;
-        if !self.fences.can_start(peer, before) {
-            return false;
-        }
-        // Refusals are left to `submit`.
-        let plan = plan_operation(step, self.ops.copied(), op, OpClass::Message);
-        let Ok(plan) = plan else { return false };
-        let send =
-            ShortSend { context: op.context, visibility: op.options.visibility, space, tag, len };
-        let record = match (plan.protocol, plan.complete) {
-            (Protocol::Eager, CompletionTime::Call) => InFlight::Reported,
-            (Protocol::Eager, CompletionTime::End) => InFlight::Short(send),
-            _ => return false,
-        };
         let (Some(shm), Some(context)) = (step.shm.get_mut(id), step.contexts.get_mut(channel))
         else {
             return false;
@@ -57,6 +41,12 @@ impl Outbound {
         if !shm.is_clear() || !context.is_clear() {
             return false;
         }
+        let send =
+            ShortSend { context: op.context, visibility: op.options.visibility, space, tag, len };
+        let record = match plan.complete {
+            CompletionTime::Call => InFlight::Reported,
+            _ => InFlight::Short(send),
+        };
         let mut head = [0; MAX_HEAD];
         let job_id = step.config.job_id;
         let number = context.peek_id(IdSpace::Message);
@@ -88,6 +78,14 @@ impl Outbound {
         }
         true
     }
+}
+
+/// Returns whether one record of a shared-memory channel has room for an operation of `len` bytes, and a
+/// form for it.
+#[inline]
+pub(super) const fn fits_record(action: &Action, len: u64) -> bool {
+    let Action::Message { space, .. } = action else { return false };
+    matches!(space, MatchSpace::Untagged | MatchSpace::Tagged) && len <= MAX_WHOLE as u64
 }
 
 /// Reports the loss of short messages that the peer had not taken when their channel ended.

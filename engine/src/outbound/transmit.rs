@@ -14,7 +14,7 @@ use crate::part::Part;
 use crate::reliability::{NewPacket, PdcId, SendError, TxGrant};
 use crate::slab::Key;
 use crate::step::Step;
-use crate::wire::{Fragment, MAX_HEADER};
+use crate::wire::{Fragment, MAX_HEADER, MessageHeaders};
 
 /// Number of packets, or runs of packets, that a context may send before the next one gets its
 /// turn.
@@ -142,7 +142,7 @@ impl Ops {
         step.report.counters.tx_payload_bytes += len;
         account_packet(context, op, part, ends, prompt);
         let start = push_empty(batch, with_telemetry);
-        emit_packet(&context.form, batch, context.dst, op, &grant, part);
+        emit_new(context, batch, op, &grant, part);
         prepend_bytes(batch, start);
         if len > room
             && let Some(packet) = batch.packets.last_mut()
@@ -240,6 +240,28 @@ fn pop_finished_op(context: &mut Context, op: &mut TxOp) {
         context.prompt = false;
     }
     context.set_half_way(false);
+}
+
+/// Builds a packet that is sent for the first time. The headers of an ordinary message are those of the
+/// context's first one with other numbers.
+#[inline]
+fn emit_new(context: &mut Context, batch: &mut Batch, op: &TxOp, grant: &TxGrant, part: Part) {
+    let Some(numbers) = packet::ordinary_numbers(op, grant, part) else {
+        return emit_packet(&context.form, batch, context.dst, op, grant, part);
+    };
+    let start = batch.bytes.len();
+    if let Some(headers) = context.headers.as_ref().filter(|headers| headers.fits(&grant.pds)) {
+        let headers = headers.with(&numbers);
+        debug_assert_eq!(headers[..], packet::headers(&context.form, op, grant, part)[..]);
+        batch.bytes.extend_from_slice(&headers);
+        return push_payload(batch, (context.dst, grant.path), op, start, part);
+    }
+    emit_packet(&context.form, batch, context.dst, op, grant, part);
+    if let Some(packet) = batch.packets.last() {
+        let end = start + packet::headers_len(&op.work) as usize;
+        context.headers =
+            MessageHeaders::of(&batch.bytes[start..end.min(packet.header.end as usize)]);
+    }
 }
 
 /// Builds a packet: headers into the batch, payload by reference.

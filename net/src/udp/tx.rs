@@ -24,6 +24,12 @@ const ALL_PIECES: usize = 4096;
 /// before Linux 6.9.
 const SEGMENTS: usize = 64;
 
+/// Room in bytes for the trains of a call that are copied into one piece: the longest trains that a call usually has.
+const STAGING: usize = 4 << 16;
+/// Shortest piece of user memory that is not worth copying. For each piece of a message the kernel takes about 40 ns,
+/// longer than it takes to copy 1400 bytes that stay in the cache. Packets of MTU 9000 gain nothing.
+const LONG_PIECE: u64 = 4096;
+
 /// Properties of the port that limit what is sent.
 #[derive(Clone, Copy)]
 pub(super) struct TxLimits {
@@ -89,6 +95,8 @@ pub(super) struct UdpSender {
     names: Vec<SockAddr>,
     controls: Vec<CmsgBuffer>,
     pieces: Vec<libc::iovec>,
+    /// Copies of trains whose pieces are short. Its capacity never changes during a call, so that the copies do not move.
+    staging: Vec<u8>,
     /// Number of packets in each message.
     packets: Vec<usize>,
     /// UDP payload bytes in each message.
@@ -113,6 +121,7 @@ impl UdpSender {
             names: vec![SockAddr::unspecified(); MESSAGES],
             controls: vec![CmsgBuffer::new(); MESSAGES],
             pieces: Vec::with_capacity(ALL_PIECES),
+            staging: Vec::new(),
             packets: Vec::with_capacity(MESSAGES),
             bytes: Vec::with_capacity(MESSAGES),
             gso_refused: false,
@@ -318,6 +327,7 @@ impl UdpSender {
         let named = !connected;
         self.messages.clear();
         self.pieces.clear();
+        self.staging.clear();
         self.packets.clear();
         self.bytes.clear();
         let mut built = 0;
@@ -523,8 +533,14 @@ impl UdpSender {
         }
         // All headers have one length, so they can be cut without looking at the packets.
         let (headers, pieces) = packets.part(0..count).run_parts();
-        if pieces.is_empty() {
+        let Some(piece) = pieces.first() else {
             self.push_piece(headers.as_ptr(), headers.len());
+            return (count, bytes);
+        };
+        if piece.len < LONG_PIECE && self.has_staging_room(bytes) {
+            let start = self.staging.len();
+            packets.part(0..count).copy_run(bytes, &mut self.staging);
+            self.push_piece(self.staging[start..].as_ptr(), bytes);
             return (count, bytes);
         }
         for (header, piece) in headers.chunks_exact(first.header.len()).zip(pieces) {
@@ -532,6 +548,16 @@ impl UdpSender {
             self.push_piece(address(piece), usize::try_from(piece.len).unwrap_or(0));
         }
         (count, bytes)
+    }
+
+    /// Returns whether `bytes` fit into the room for copies. The first call takes the memory, which endpoints without
+    /// long messages do without.
+    #[inline]
+    fn has_staging_room(&mut self, bytes: usize) -> bool {
+        if self.staging.capacity() == 0 {
+            self.staging.reserve_exact(STAGING);
+        }
+        self.staging.len() + bytes <= self.staging.capacity()
     }
 
     #[inline]
@@ -549,10 +575,10 @@ impl UdpSender {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         let rc = if let [only] = messages {
             // SAFETY: `append_message` filled the header in for this very call of `fill_and_send`: its name, control
-            // messages and pieces are elements of our own arrays, which did not grow since (`messages` and
-            // `pieces` stay within their capacity, the others are of fixed length), with their lengths. The
-            // pieces' bytes are in the burst's batch, or user memory that is readable as long as the burst
-            // lives (`Burst::new`), which `fill_and_send` holds. The kernel only reads.
+            // messages and pieces are elements of our own arrays, which did not grow since (`messages`,
+            // `pieces` and `staging` stay within their capacity, the others are of fixed length), with their
+            // lengths. The pieces' bytes are in `staging`, the burst's batch, or user memory that is readable as
+            // long as the burst lives (`Burst::new`), which `fill_and_send` holds. The kernel only reads.
             match unsafe { libc::sendmsg(fd, &raw const only.msg_hdr, flags) } {
                 n if n >= 0 => 1,
                 _ => -1,
@@ -561,8 +587,8 @@ impl UdpSender {
             let n = messages.len() as libc::c_uint;
             // SAFETY: `n` is the length of `messages`, each of which `append_message` filled in for this very
             // call of `fill_and_send`: names, control messages and pieces are elements of our own arrays,
-            // which did not grow since, with their lengths; the pieces' bytes are in the burst's batch,
-            // or user memory that is readable as long as the burst lives (`Burst::new`), which
+            // which did not grow since, with their lengths; the pieces' bytes are in `staging`, the burst's
+            // batch, or user memory that is readable as long as the burst lives (`Burst::new`), which
             // `fill_and_send` holds. The kernel reads them, and writes `msg_len` of each message.
             unsafe { libc::sendmmsg(fd, messages.as_mut_ptr(), n, flags as _) }
         };
