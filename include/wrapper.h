@@ -1,6 +1,6 @@
 /* What build.rs gives to bindgen: libfabric's public headers and the two that a provider needs.
  * Any libfabric from 1.17 to 2.x will do; what later releases appended to structures is written
- * by hand in provider/compat.rs, so that one build serves every host. */
+ * by hand in provider/abi/compat.rs, so that one build serves every host. */
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>

@@ -6,69 +6,39 @@
 //!
 //! # Rooms
 //!
-//! - `endpoint` is the data path: `calls` check arguments and build a descriptor, `transmit` and `receive` submit it,
-//!   `poller` moves packets, `delivery` reports the end of operations, `shutdown` closes.
-//! - `optional` has the facilities that an endpoint without them does not pay for: triggered work, peer providers,
-//!   collectives, device memory. The data path asks them before an operation is submitted and after one of theirs ends.
-//! - `objects` is what all libfabric objects have in common; `cq`, `cntr`, `av`, `mr`, `eq` and `domain` are the objects.
-//! - `endpoint_driver` and `backoff` serve threads that poll or wait; `progress` and `background` are threads of ours.
+//! Each directory is a room. The table in `docs/architecture.md` says what is where; a room imports those above it in the
+//! table, and `ci/run check deps` holds it to that.
 //!
 //! # Conventions
 //!
 //! - Every object is an `Arc` of a `repr(C)` struct whose first field is libfabric's `fid_*`
-//!   (`objects.rs`); every `extern "C"` body runs inside `boundary.rs`.
+//!   (`objects`); every `extern "C"` body runs inside `abi/boundary.rs`.
 //! - Inside, functions return `Result<_, Errno>`; the boundary makes `-FI_E...` of it.
-//! - What libfabric added after 1.17 is written out in `compat.rs`.
-//! - Parameters are one table (`param.rs`), failures another (`fault.rs`).
+//! - What libfabric added after 1.17 is written out in `abi/compat.rs`.
+//! - Parameters are one table (`host/param.rs`), failures another (`reports/fault.rs`).
 
-mod activation;
-mod addr;
-mod announced;
+mod abi;
 mod av;
-mod background;
-mod backoff;
-mod boundary;
 mod clock;
-mod cntr;
-mod compat;
-mod cq;
+mod device_memory;
 mod domain;
 mod endpoint;
-mod endpoint_driver;
-mod endpoint_lock;
-mod eq;
-mod errno;
 mod fabric;
-mod fault;
-mod ffi;
-mod flags;
 mod host;
 mod info;
-mod job;
-mod key_log;
-mod limits;
-mod logger;
-#[cfg(test)]
-mod manual;
-mod memory_limit;
-mod monitor;
 mod mr;
-mod nic;
+mod network;
 mod objects;
-mod open_endpoints;
 mod optional;
-mod order;
-mod param;
-mod poll;
-mod process_report;
-mod progress;
-mod secret;
-mod standard_error;
-mod stats;
-mod thread;
-mod trace;
+mod queues;
+mod reports;
 mod virtual_time;
-mod wait;
+mod waiting;
+
+use abi::{boundary, compat, ffi};
+use host::{announced, libfabric, logger, param, standard_error};
+use reports::process_report;
+use waiting::{background, open_endpoints, progress};
 
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -133,7 +103,7 @@ fn provider() -> *const ffi::fi_provider {
 pub extern "C" fn fi_prov_ini() -> *mut core::ffi::c_void {
     boundary::value((), || {
         standard_error::remember();
-        if host::add_caller() {
+        if libfabric::add_caller() {
             logger::install();
             param::define();
         }
@@ -146,7 +116,7 @@ pub extern "C" fn fi_prov_ini() -> *mut core::ffi::c_void {
 /// Threads may be another host's as well, while one is there.
 unsafe extern "C" fn cleanup() {
     boundary::value((), || {
-        if host::remove_caller() {
+        if libfabric::remove_caller() {
             background::stop();
             progress::stop_all();
         }

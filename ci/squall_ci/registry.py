@@ -161,7 +161,7 @@ CHECKS = Group(
     "the sources, the documents, and our own programs",
     "checks",
     (
-        Command("deps", "1 s", "the crates' dependencies, by cargo's metadata"),
+        Command("deps", "1 s", "the crates' dependencies, and imports in `provider/`"),
         Command("tests", "5 min", "unit, property and C ABI tests, side by side"),
         Command("reasons", "1 s", "every `unsafe` of `provider/` and `net/` has a particular reason"),
         Command(

@@ -427,9 +427,13 @@ struct patient {
 	_Atomic int done;
 };
 
+/* Threads that are about to wait. A thread that began after an error was counted would wait for the next one. */
+static _Atomic int begun;
+
 static void *wait_for(void *arg)
 {
 	struct patient *one = arg;
+	begun++;
 	one->rc = fi_cntr_wait(one->cntr, one->threshold, PATIENCE_MS);
 	one->done = 1;
 	return NULL;
@@ -463,6 +467,8 @@ static void thresholds(void)
 			all[i] = (struct patient){.cntr = cntr, .threshold = (uint64_t)(WAITERS - i)};
 			EQUAL(pthread_create(&threads[i], NULL, wait_for, &all[i]), 0);
 		}
+		while (begun < (round + 1) * WAITERS)
+			usleep(1000);
 		usleep(5 * 1000);
 		for (int i = WAITERS - 1; i > 0; i--) {
 			EQUAL(fi_cntr_add(cntr, 1), 0);

@@ -8,9 +8,9 @@ use core::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::net::SocketAddr;
 
-use crate::addr::Name;
-use crate::errno::{Errno, Result};
-use crate::flags::ADDR_UNSPEC;
+use crate::abi::errno::{Errno, Result};
+use crate::abi::flags::ADDR_UNSPEC;
+use crate::network::addr::Name;
 
 /// A name and how often it was inserted.
 #[derive(Clone, Copy)]

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::Av;
-use crate::boundary::{self, Out};
-use crate::errno::{Errno, Result};
-use crate::ffi;
-use crate::flags::{self, ADDR_UNSPEC, class};
+use crate::abi::boundary::{self, Out};
+use crate::abi::errno::{Errno, Result};
+use crate::abi::ffi;
+use crate::abi::flags::{self, ADDR_UNSPEC, class};
 use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 
 /// `struct fid_av_set` and what is behind it.

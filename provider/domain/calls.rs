@@ -6,29 +6,28 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::Domain;
+use crate::abi::boundary;
+use crate::abi::compat::{OpsDomain, no_xpu_ctx};
+use crate::abi::errno::{Errno, Result};
+use crate::abi::ffi;
+use crate::abi::flags::{class, mr_mode, progress, threading};
 use crate::av;
-use crate::boundary;
-use crate::cntr;
-use crate::compat::{OpsDomain, no_xpu_ctx};
-use crate::cq;
 use crate::endpoint;
-use crate::endpoint_lock::{self, EndpointLock};
-use crate::errno::{Errno, Result};
 use crate::fabric::Fabric;
-use crate::ffi;
-use crate::flags::{class, mr_mode, progress, threading};
+use crate::host::logger::USER;
+use crate::host::param::params;
+use crate::host::secret;
 use crate::info::ChosenAttributes;
-use crate::logger::USER;
 use crate::mr::{self, Regions};
-use crate::nic;
+use crate::network::nic;
 use crate::objects::{self, Cell, Object, ObjectRef, Process, Table, Users};
 use crate::optional::peer_provider;
 use crate::optional::triggered_work;
-use crate::param::params;
-use crate::poll;
-use crate::progress::Progress;
-use crate::secret;
-use crate::virtual_time;
+use crate::queues::cntr;
+use crate::queues::cq;
+use crate::queues::poll;
+use crate::waiting::endpoint_lock::{self, EndpointLock};
+use crate::waiting::progress::Progress;
 
 // SAFETY: `Domain` is repr(C) and begins with the cell of a `fid_domain`, which begins with a `fid`;
 // `open` alone puts `FI_OPS` into one.
@@ -102,7 +101,7 @@ pub(crate) fn open(
         locks: chosen.threading != threading::DOMAIN
             || automatic
             || !endpoint_lock::barrier_available()
-            || virtual_time::is_wanted(),
+            || params().is_virtual(),
         virtual_addresses: basic || chosen.mr_mode & mr_mode::VIRT_ADDR != 0,
         auth_key: chosen.domain_key.clone(),
         devices: !basic && chosen.mr_mode & mr_mode::HMEM != 0,
@@ -115,11 +114,7 @@ pub(crate) fn open(
         endpoints: Mutex::default(),
         counters: Mutex::default(),
         // In virtual time the application's calls do what the thread would have done meanwhile.
-        progress: if automatic && !virtual_time::is_wanted() {
-            Some(Progress::start()?)
-        } else {
-            None
-        },
+        progress: if automatic && !params().is_virtual() { Some(Progress::start()?) } else { None },
         work: triggered_work::WorkQueue::default(),
         process: Process::current(),
         nic,

@@ -8,9 +8,9 @@ use squall_cc::{
 };
 use squall_engine::LossDetection;
 
-use crate::errno::{Errno, Result};
-use crate::logger::USER;
-use crate::param::Params;
+use crate::abi::errno::{Errno, Result};
+use crate::host::logger::USER;
+use crate::host::param::Params;
 
 /// The algorithms of an endpoint, with their parameters.
 pub(crate) struct Algorithms {
@@ -147,7 +147,7 @@ mod tests {
             ("SCOPE", "destination-unsplit", true),
             ("SCOPE", "rack", false),
         ] {
-            let (params, problems) = crate::param::tests::read(&[(name, value)]);
+            let (params, problems) = crate::host::param::tests::read(&[(name, value)]);
             assert!(problems.is_empty(), "{problems:?}");
             match choose(&params, &network) {
                 Ok(_) => assert!(fits, "{name}={value}"),
@@ -166,7 +166,7 @@ mod tests {
             ("hpcc", "yes", false),
             ("sperc:one_rtt=1", "yes", false),
         ] {
-            let (params, problems) = crate::param::tests::read(&[("CC", cc), ("CRC", crc)]);
+            let (params, problems) = crate::host::param::tests::read(&[("CC", cc), ("CRC", crc)]);
             assert!(problems.is_empty(), "{problems:?}");
             assert_eq!(choose(&params, &network).is_ok(), fits, "{cc} with crc={crc}");
         }

@@ -7,12 +7,12 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use crate::boundary::{self, Out};
+use crate::abi::boundary::{self, Out};
+use crate::abi::errno::{Errno, Result};
+use crate::abi::ffi::{self, fid_ep};
+use crate::abi::flags::{self, class};
 use crate::endpoint::{Endpoint, Receive, Transmit};
-use crate::errno::{Errno, Result};
-use crate::ffi::{self, fid_ep};
-use crate::flags::{self, class};
-use crate::limits;
+use crate::host::limits;
 use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 
 /// `struct fid_ep` of an alias, and what is behind it.

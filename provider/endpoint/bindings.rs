@@ -5,18 +5,18 @@ use std::sync::{Arc, Weak};
 
 use squall_engine::{OpKind, Visibility};
 
+use crate::abi::boundary;
+use crate::abi::errno::{Errno, Result};
+use crate::abi::ffi;
+use crate::abi::flags::{self, class};
 use crate::av::Av;
-use crate::boundary;
-use crate::cntr::Cntr;
-use crate::cq::Cq;
 use crate::endpoint::{Endpoint, Inner};
-use crate::eq::{Eq, Failure};
-use crate::errno::{Errno, Result};
-use crate::ffi;
-use crate::flags::{self, class};
-use crate::limits;
+use crate::host::limits;
 use crate::objects::{self, ObjectRef};
 use crate::optional::peer_provider::Srx;
+use crate::queues::cntr::Cntr;
+use crate::queues::cq::Cq;
+use crate::queues::eq::{Eq, Failure};
 
 /// The completion queue of one direction.
 #[derive(Default)]

@@ -5,16 +5,16 @@ use core::ffi::c_void;
 use squall_base::UserSlice;
 use squall_engine::Buf;
 
-use crate::boundary;
-use crate::errno::{Errno, Result};
-use crate::ffi;
-use crate::limits;
-use crate::optional::device_memory;
+use crate::abi::boundary;
+use crate::abi::errno::{Errno, Result};
+use crate::abi::ffi;
+use crate::device_memory;
+use crate::host::limits;
 
 /// A descriptor of memory (`fi_mr_desc`), or NULL.
 pub(crate) type Desc = *mut c_void;
 
-/// A piece of the application's memory. From here on its address is a number; `mr.rs` and the network's
+/// A piece of the application's memory. From here on its address is a number; `mr/mod.rs` and the network's
 /// ports make a pointer of it again.
 ///
 /// # Errors

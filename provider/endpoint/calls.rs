@@ -7,12 +7,12 @@ use squall_engine::{Action, MatchSpace, RemoteIov, RemoteSeg};
 
 pub(crate) use super::receive::Receive;
 pub(crate) use super::transmit::Transmit;
-use crate::boundary;
+use crate::abi::boundary;
+use crate::abi::errno::{Errno, Result};
+use crate::abi::ffi::{self, fid_ep};
 use crate::endpoint::buffer::{context_of, gather, lend};
 use crate::endpoint::{Endpoint, alias};
-use crate::errno::{Errno, Result};
-use crate::ffi::{self, fid_ep};
-use crate::limits;
+use crate::host::limits;
 use crate::objects::{self, Table};
 
 /// Local data to send or write.

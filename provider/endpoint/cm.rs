@@ -2,12 +2,12 @@
 
 use core::ffi::{c_int, c_void};
 
-use crate::addr::Name;
+use crate::abi::boundary;
+use crate::abi::errno::{Errno, Result};
+use crate::abi::ffi;
 use crate::av;
-use crate::boundary;
 use crate::endpoint::{Endpoint, alias};
-use crate::errno::{Errno, Result};
-use crate::ffi;
+use crate::network::addr::Name;
 use crate::objects::Table;
 use crate::optional::collectives::group;
 

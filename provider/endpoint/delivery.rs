@@ -7,9 +7,9 @@ use squall_engine::{Completion, Engine, Notice, OpError, OpKind, PeerId, Visibil
 
 use super::bindings::Bindings;
 use super::peer_cache::PeerCache;
-use crate::addr::Name;
-use crate::fault;
-use crate::flags::ADDR_UNSPEC;
+use crate::abi::flags::ADDR_UNSPEC;
+use crate::network::addr::Name;
+use crate::reports::fault;
 use entry::{entry_of, error_entry_of};
 
 /// Losses of operations that had completed are not logged more often than this.

@@ -11,15 +11,15 @@ use super::bindings::Bindings;
 use super::delivery::Delivery;
 use super::peer_cache::PeerCache;
 use super::poller::{PollResult, Poller};
-use crate::addr::Name;
-use crate::backoff;
-use crate::endpoint_lock::EndpointLock;
-use crate::monitor::Monitor;
+use crate::clock::hooks;
 use crate::mr::{Regions, UserMemory};
+use crate::network::addr::Name;
 use crate::optional::Facilities;
-use crate::stats::{Statistics, Turns};
-use crate::trace::Tracer;
-use crate::virtual_time;
+use crate::reports::monitor::Monitor;
+use crate::reports::stats::{Statistics, Turns};
+use crate::reports::trace::Tracer;
+use crate::waiting::backoff;
+use crate::waiting::endpoint_lock::EndpointLock;
 
 /// Turns after which timers are served even if packets keep coming.
 const TIMER_TURNS: u64 = 16;
@@ -173,7 +173,7 @@ impl Core {
             self.publish_statistics(now);
         }
         if busy {
-            virtual_time::note_progress();
+            hooks::note_progress();
             self.peers.sync_peers(&self.engine);
             while let Some(notice) = self.engine.poll_notice() {
                 self.delivery.log(now, &self.engine, self.poller.trailer(), notice);
@@ -247,11 +247,18 @@ impl Core {
         shm.has_records() || shm.has_packets()
     }
 
-    /// Submits an operation of the application to the engine.
+    /// Submits an operation to the engine. Every operation that sends enters there by this call, those of facilities, too.
+    /// A short message to a peer with a shared-memory channel leaves at once, if nothing is in its way.
     #[inline]
     pub(crate) fn submit(&mut self, now: Time, op: Operation) -> Result<Submitted, SubmitError> {
-        virtual_time::charge_send();
-        self.poller.submit(now, &mut self.engine, &UserMemory(&self.regions), op)
+        hooks::charge_send();
+        let Self { engine, poller, regions, .. } = self;
+        let mut channels = poller.channels.sink();
+        let submitted = engine.submit(now, &UserMemory(regions), op, channels.as_mut())?;
+        if submitted == Submitted::Sent {
+            poller.channels.publish_state(engine);
+        }
+        Ok(submitted)
     }
 
     /// Sends an operation of `bytes` that was posted, or defers it to send it with others.
@@ -280,7 +287,7 @@ impl Core {
             }
         }
         if busy {
-            virtual_time::note_completion();
+            hooks::note_completion();
         }
         busy
     }

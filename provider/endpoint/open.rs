@@ -7,18 +7,18 @@ use std::sync::{Arc, Weak};
 
 use super::bindings::Bindings;
 use super::{Endpoint, Inner, Settings, bindings, calls, cm, options};
-use crate::boundary::{self, Out};
-use crate::compat::{OpsEp, no_export_xpu};
+use crate::abi::boundary::{self, Out};
+use crate::abi::compat::{OpsEp, no_export_xpu};
+use crate::abi::errno::{Errno, Result};
+use crate::abi::ffi;
+use crate::abi::flags::{self, class};
 use crate::domain::Domain;
-use crate::endpoint_lock::EndpointLock;
-use crate::errno::{Errno, Result};
-use crate::ffi;
-use crate::flags::{self, class};
+use crate::host::job::Job;
+use crate::host::limits;
+use crate::host::param::params;
 use crate::info::{self, ChosenAttributes};
-use crate::job::Job;
-use crate::limits;
 use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
-use crate::param::params;
+use crate::waiting::endpoint_lock::EndpointLock;
 
 // SAFETY: `Endpoint` is repr(C) and begins with the cell of a `fid_ep`, which begins with a `fid`;
 // `create` alone puts `FI_OPS` into one.

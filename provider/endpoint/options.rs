@@ -4,21 +4,21 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use crate::background;
-use crate::boundary::{self, Out};
+use crate::abi::boundary::{self, Out};
+use crate::abi::errno::{Errno, Result};
+use crate::abi::ffi;
+use crate::abi::flags;
+use crate::device_memory;
 use crate::endpoint::buffer::context_of;
 use crate::endpoint::endpoint_core::Core;
 use crate::endpoint::open::with_tables;
 use crate::endpoint::{Endpoint, Inner, alias, setup};
-use crate::errno::{Errno, Result};
-use crate::ffi;
-use crate::flags;
-use crate::limits;
+use crate::host::limits;
 use crate::objects;
-use crate::open_endpoints;
-use crate::optional::device_memory;
 use crate::optional::triggered_work::operations;
-use crate::process_report;
+use crate::reports::process_report;
+use crate::waiting::background;
+use crate::waiting::open_endpoints;
 
 // Endpoint options by number: the later ones are not in 1.17's headers.
 const MIN_MULTI_RECV: c_int = 0;
@@ -147,10 +147,10 @@ impl Endpoint {
             self.disable(&sockets);
             return Err(error);
         }
-        open_endpoints::add(self);
+        open_endpoints::add(self.weak());
         process_report::count_endpoint(self.domain.nic());
         if self.domain.progress().is_none() {
-            background::attach(self);
+            background::attach(self.weak());
         }
         Ok(())
     }
@@ -158,7 +158,9 @@ impl Endpoint {
     /// Attaches the endpoint to the counters of its domain and to the progress thread.
     fn attach_to_domain(self: &Arc<Self>, sockets: &[i32]) -> Result<()> {
         self.domain.attach_to_counters(self)?;
-        self.domain.progress().map_or(Ok(()), |progress| progress.attach(self, sockets))
+        self.domain
+            .progress()
+            .map_or(Ok(()), |progress| progress.attach(Arc::clone(self) as _, sockets))
     }
 
     /// Takes back a fi_enable that failed half-way. The application may try again.

@@ -5,12 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use squall_engine::{Engine, PeerId};
 
-use crate::addr::Name;
+use crate::abi::errno::{Errno, Result};
+use crate::abi::flags::ADDR_UNSPEC;
 use crate::av::Av;
 use crate::clock;
-use crate::errno::{Errno, Result};
-use crate::flags::ADDR_UNSPEC;
-use crate::logger::USER;
+use crate::host::logger::USER;
+use crate::network::addr::Name;
 
 /// No peer cached.
 const NONE: u32 = u32::MAX;

@@ -8,18 +8,15 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
 use squall_base::{Span, Time, Train};
-use squall_engine::{
-    DestinationError, Engine, Operation, PacketMarks, SecretEvent, SharedSecret, SubmitError,
-    Submitted,
-};
+use squall_engine::{DestinationError, Engine, PacketMarks, SecretEvent, SharedSecret};
 use squall_net::{Counters, NetError, Port, RxMeta, UdpPort, UnreachableReason};
 use squall_seal::{KeyRing, Pair};
 
 use super::peer_cache::PeerCache;
 use crate::clock;
-use crate::endpoint_lock::EndpointLock;
-use crate::key_log::KeyLog;
 use crate::mr::{Regions, UserMemory};
+use crate::reports::key_log::KeyLog;
+use crate::waiting::endpoint_lock::EndpointLock;
 use outbox::Outbox;
 use shared_memory::ShmChannels;
 use socket_buffer::SocketBuffer;
@@ -59,7 +56,7 @@ pub(crate) struct PollResult {
 pub(crate) struct Poller {
     port: Box<dyn Port + Send>,
     receive_buffer: SocketBuffer,
-    channels: ShmChannels,
+    pub(super) channels: ShmChannels,
     outbox: Outbox,
     /// The time when the sockets were last polled, while there are shared-memory channels.
     sockets_polled_at: Time,
@@ -186,18 +183,6 @@ impl Poller {
     #[inline]
     pub(crate) fn rearm(&mut self) {
         self.channels.rearm();
-    }
-
-    /// Submits an operation to the engine, with the shared-memory channels through which it may leave at once.
-    #[inline]
-    pub(crate) fn submit(
-        &mut self,
-        now: Time,
-        engine: &mut Engine,
-        mem: &UserMemory<'_>,
-        op: Operation,
-    ) -> Result<Submitted, SubmitError> {
-        self.channels.submit(now, engine, mem, op)
     }
 
     /// Hands the engine what arrived at the sockets and in shared-memory channels. The sockets are polled less often

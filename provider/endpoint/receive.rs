@@ -4,13 +4,13 @@ use core::sync::atomic::Ordering;
 
 use squall_engine::{Buf, Completion, MatchSpace, OpKind, RecvMode, RecvOp, Visibility};
 
+use crate::abi::errno::{Errno, Result};
+use crate::abi::flags::{self, ADDR_UNSPEC};
 use crate::clock;
+use crate::clock::hooks::{self, Peek};
 use crate::endpoint::{Endpoint, Inner};
-use crate::errno::{Errno, Result};
-use crate::flags::{self, ADDR_UNSPEC};
 use crate::mr::UserMemory;
 use crate::optional::triggered_work::operations::{self, Deferred};
-use crate::virtual_time::{self, Peek};
 
 /// The arguments of a call that posts a receive (`fi_recv`, `fi_trecv` and their variants).
 #[derive(Clone)]
@@ -144,7 +144,7 @@ impl Endpoint {
         if peeks {
             let endpoint = core::ptr::from_ref(self).addr();
             let Receive { from, tag, ignore, .. } = call;
-            virtual_time::begin_peek(Peek { endpoint, from, tag, ignore });
+            hooks::begin_peek(Peek { endpoint, from, tag, ignore });
         }
         let mut inner = self.lock()?;
         let Inner { bindings, core } = &mut *inner;

@@ -15,26 +15,26 @@ use squall_net::{
     PcapSpec, Port, PortConfig, SealPort, UdpPort, XdpPort, emulator,
 };
 
-use crate::activation;
-use crate::addr::Name;
+use crate::abi::errno::{Errno, Result};
+use crate::abi::order;
 use crate::domain::Domain;
 use crate::endpoint::Settings;
 use crate::endpoint::algorithms::{Algorithms, choose};
 use crate::endpoint::endpoint_core::{AckDelays, EndpointParts};
 use crate::endpoint::poller::Poller;
 use crate::endpoint::poller::shared_memory::{self, ShmChannels};
-use crate::endpoint::wire;
-use crate::errno::{Errno, Result};
-use crate::job::Job;
-use crate::key_log::KeyLog;
-use crate::limits::{self, UnexpectedMemory};
-use crate::logger::USER;
-use crate::memory_limit;
-use crate::monitor::job_place;
-use crate::nic::Nic;
-use crate::order;
-use crate::param::{EncryptionPolicy, Params, PeerPolicy, PortKind, WireKind, params};
-use crate::secret;
+use crate::host::activation;
+use crate::host::job::Job;
+use crate::host::limits::{self, UnexpectedMemory};
+use crate::host::logger::USER;
+use crate::host::memory_limit;
+use crate::host::param::{EncryptionPolicy, Params, PeerPolicy, PortKind, WireKind, params};
+use crate::host::secret;
+use crate::network::addr::Name;
+use crate::network::nic::Nic;
+use crate::network::wire;
+use crate::reports::key_log::KeyLog;
+use crate::reports::monitor::job_place;
 use crate::virtual_time;
 
 /// Largest packet by default. Four of these fill a GSO train of 64 KiB, over IPv4 and over IPv6.
@@ -525,7 +525,7 @@ mod tests {
 
     use super::*;
     use crate::clock;
-    use crate::param::tests::read;
+    use crate::host::param::tests::read;
 
     /// Reads parameters that are valid.
     fn valid(values: &[(&str, &str)]) -> Params {

@@ -5,11 +5,10 @@ use squall_base::{Span, Time};
 use super::bindings::Bindings;
 use super::endpoint_core::Core;
 use super::{Endpoint, Inner};
-use crate::background;
-use crate::clock;
-use crate::open_endpoints;
-use crate::process_report;
-use crate::virtual_time;
+use crate::clock::{self, hooks};
+use crate::reports::process_report;
+use crate::waiting::background;
+use crate::waiting::open_endpoints::{self, OpenEndpoint as _};
 
 /// The time for which a closing endpoint waits for acknowledgements, after it last heard one of the peers that owe
 /// them; and after that for peers that may not know yet that what they sent arrived.
@@ -98,6 +97,23 @@ fn log_unacknowledged(core: &Core) {
     }
 }
 
+/// Waits, when the process ends with the endpoint open, until what was complete when it was copied has arrived. It
+/// gives up if another thread holds the lock, because that thread may be stuck for good.
+pub(super) fn drain(endpoint: &Endpoint) {
+    let shutdown = Shutdown::begin();
+    while endpoint.process.is_current() {
+        let Some(mut inner) = endpoint.inner.try_lock() else { return };
+        let Inner { bindings, core } = &mut *inner;
+        let Some(core) = core.as_mut() else { return };
+        core.run_turn(bindings);
+        if shutdown.is_drained(core) {
+            return;
+        }
+        drop(inner);
+        hooks::wait_or_yield();
+    }
+}
+
 impl Endpoint {
     /// Closes the endpoint: waits until what was sent has arrived, then leaves the queues and closes the sockets.
     pub(super) fn close(&self) {
@@ -127,23 +143,6 @@ impl Endpoint {
         self.domain.release();
     }
 
-    /// Waits, when the process ends with the endpoint open, until what was complete when it was copied has arrived. It
-    /// gives up if another thread holds the lock, because that thread may be stuck for good.
-    pub(crate) fn drain(&self) {
-        let shutdown = Shutdown::begin();
-        while self.process.is_current() {
-            let Some(mut inner) = self.inner.try_lock() else { return };
-            let Inner { bindings, core } = &mut *inner;
-            let Some(core) = core.as_mut() else { return };
-            core.run_turn(bindings);
-            if shutdown.is_drained(core) {
-                return;
-            }
-            drop(inner);
-            virtual_time::wait_or_yield();
-        }
-    }
-
     /// Waits until what was sent is acknowledged and peers know that the endpoint closes.
     fn linger(&self) {
         let mut shutdown = Shutdown::begin();
@@ -156,7 +155,7 @@ impl Endpoint {
                 return;
             }
             drop(inner);
-            virtual_time::wait_or_yield();
+            hooks::wait_or_yield();
         }
     }
 }

@@ -8,16 +8,16 @@ use squall_engine::{
     Visibility,
 };
 
+use crate::abi::errno::{Errno, Result};
+use crate::abi::flags;
 use crate::clock;
 use crate::endpoint::bindings::Queue;
 use crate::endpoint::buffer::context_of;
 use crate::endpoint::{Endpoint, Inner};
-use crate::errno::{Errno, Result};
-use crate::flags;
-use crate::limits;
-use crate::logger::USER;
+use crate::host::limits;
+use crate::host::logger::USER;
 use crate::optional::triggered_work::operations::{self, Deferred};
-use crate::trace::TracedOperation;
+use crate::reports::trace::TracedOperation;
 
 /// Source of the operation flags of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,23 +3,24 @@
 use core::ffi::{c_int, c_void};
 
 use super::Fabric;
-use crate::boundary::{self, Out};
+use crate::abi::boundary::{self, Out};
+use crate::abi::errno::Errno;
+use crate::abi::ffi;
+use crate::abi::flags;
 use crate::domain;
-use crate::eq;
-use crate::errno::Errno;
-use crate::ffi;
-use crate::flags;
 use crate::info;
 use crate::objects::{self, Table};
-use crate::wait;
+use crate::queues::eq;
+use crate::queues::trywait;
+use crate::waiting::set;
 
 pub(super) static OPS: Table<ffi::fi_ops_fabric> = Table(ffi::fi_ops_fabric {
     size: size_of::<ffi::fi_ops_fabric>(),
     domain: Some(domain_open),
     passive_ep: Some(passive_ep),
     eq_open: Some(eq::open),
-    wait_open: Some(wait::set::open),
-    trywait: Some(wait::trywait::trywait),
+    wait_open: Some(set::open),
+    trywait: Some(trywait::trywait),
     domain2: Some(domain2),
 });
 

@@ -7,13 +7,13 @@ use super::candidate::Candidate;
 use super::device;
 use super::memory::{copy, string, zeroed};
 use crate::VERSION;
-use crate::addr::{self, Name, Raw};
-use crate::compat::{ATTR_ALLOC, DomainAttr, EpAttr};
-use crate::ffi;
-use crate::flags;
-use crate::job::AuthKey;
-use crate::limits::{self, protocol};
-use crate::order;
+use crate::abi::compat::{ATTR_ALLOC, DomainAttr, EpAttr};
+use crate::abi::ffi;
+use crate::abi::flags;
+use crate::abi::order;
+use crate::host::job::AuthKey;
+use crate::host::limits::{self, protocol};
+use crate::network::addr::{self, Name, Raw};
 
 /// An entry of the answer to fi_getinfo.
 pub(crate) struct Answer<'a> {

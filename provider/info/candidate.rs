@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use crate::addr::Name;
-use crate::nic::Nic;
+use crate::network::addr::Name;
+use crate::network::nic::Nic;
 
 /// A candidate for an endpoint: an interface, its source address, and a destination if one is known.
 #[derive(Clone, Debug)]

@@ -10,13 +10,13 @@ use core::ptr::null_mut;
 use squall_net::iface::{Device, PciAddress};
 
 use super::memory::{string, zeroed};
-use crate::boundary;
-use crate::errno::{Errno, Result};
-use crate::ffi;
-use crate::flags::class;
-use crate::nic::Nic;
+use crate::abi::boundary;
+use crate::abi::errno::{Errno, Result};
+use crate::abi::ffi;
+use crate::abi::flags::class;
+use crate::host::param::params;
+use crate::network::nic::Nic;
 use crate::objects::{self, Table};
-use crate::param::params;
 
 /// A device as its parts, of which those that are not known are NULL.
 type Pieces = (*mut ffi::fi_device_attr, *mut ffi::fi_bus_attr, *mut ffi::fi_link_attr);

@@ -5,20 +5,20 @@ use core::ffi::c_void;
 use super::build::Answer;
 use super::candidate::Candidate;
 use super::names;
-use crate::addr::{self, Name};
-use crate::boundary::text;
-use crate::compat::{DomainAttr, EpAttr, version};
+use crate::abi::boundary::text;
+use crate::abi::compat::{DomainAttr, EpAttr, version};
+use crate::abi::errno::{Errno, Result};
+use crate::abi::ffi;
+use crate::abi::flags::{self, addr_format, av_type, class, mr_mode, progress, threading};
+use crate::abi::order;
+use crate::device_memory;
 use crate::domain::Domain as OpenDomain;
-use crate::errno::{Errno, Result};
 use crate::fabric::Fabric;
-use crate::ffi;
-use crate::flags::{self, addr_format, av_type, class, mr_mode, progress, threading};
-use crate::job::AuthKey;
-use crate::limits::{self, INJECT_SIZE, buffered, protocol, queue_size, receives};
+use crate::host::job::AuthKey;
+use crate::host::libfabric::host;
+use crate::host::limits::{self, INJECT_SIZE, buffered, protocol, queue_size, receives};
+use crate::network::addr::{self, Name};
 use crate::objects;
-use crate::optional::device_memory;
-use crate::optional::peer_provider;
-use crate::order;
 
 /// Transmit hints.
 #[derive(Clone, Copy, Default)]
@@ -425,7 +425,7 @@ impl Hints {
         // Nothing is required of the application, so any mode will do (and `mode` has no bit that
         // asks something of a provider, but for the old FI_LOCAL_MR, which is a permission too).
         let _ = self.mode;
-        let peer = if peer_provider::is_known() { flags::PEER } else { 0 };
+        let peer = if host().has_peer_providers() { flags::PEER } else { 0 };
         // FI_AV_USER_ID is answered only if the application asks for it: it is about address vectors (lnx asks for it
         // with FI_PEER).
         has_only_bits(

@@ -1,6 +1,6 @@
 //! Names of hints in libfabric's headers, for log messages.
 
-use crate::flags::{self, order};
+use crate::abi::flags::{self, order};
 
 /// Bits and what they are called.
 type Bits = &'static [(u64, &'static str)];
@@ -100,7 +100,7 @@ pub(super) fn number(field: &str, value: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits;
+    use crate::host::limits;
 
     #[test]
     fn hints_are_told_as_they_are_written() {
@@ -124,7 +124,7 @@ mod tests {
             let said = bits("caps", caps);
             assert!(!said.contains("0x"), "{said}");
         }
-        let said = bits("rx_attr->msg_order", crate::order::ALL);
+        let said = bits("rx_attr->msg_order", crate::abi::order::ALL);
         assert!(!said.contains("0x"), "{said}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-use crate::nic::Nic;
+use crate::network::nic::Nic;
 
 /// The wildcard address of the same family.
 pub(super) fn unspecified(addr: &SocketAddr) -> IpAddr {

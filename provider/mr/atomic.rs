@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use squall_base::UserSlice;
 
-use crate::optional::device_memory::{self, CopyDirection, CopyError};
+use crate::device_memory::{self, CopyDirection, CopyError};
 
 /// Held while a value changes that no instruction can change at once.
 static WIDE: Mutex<()> = Mutex::new(());

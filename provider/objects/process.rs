@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 #[cfg(not(miri))]
 use std::sync::Once;
 
-use crate::errno::{Errno, Result};
+use crate::abi::errno::{Errno, Result};
 
 /// Number of forks between the process that loaded the provider and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);

@@ -2,8 +2,8 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-use crate::errno::Errno;
-use crate::ffi;
+use crate::abi::errno::Errno;
+use crate::abi::ffi;
 
 /// The pointer libfabric wants for a static operation table. It never writes through it.
 pub(crate) fn table<T, U>(ops: &'static T) -> *mut U {
@@ -36,7 +36,7 @@ pub(crate) unsafe extern "C" fn no_tostr(
     len: usize,
 ) -> c_int {
     // SAFETY: fi_tostr's caller gives NULL or room for `len` bytes, which no other code uses meanwhile.
-    unsafe { crate::boundary::copy_text("squall", buf, len) };
+    unsafe { crate::abi::boundary::copy_text("squall", buf, len) };
     0
 }
 
@@ -53,8 +53,8 @@ pub(crate) unsafe extern "C" fn no_ops_set(
 /// A `struct fi_ops`: the functions given, -FI_ENOSYS for the rest.
 macro_rules! fi_ops {
     (close: $close:expr $(, bind: $bind:expr)? $(, control: $control:expr)? $(,)?) => {
-        $crate::ffi::fi_ops {
-            size: core::mem::size_of::<$crate::ffi::fi_ops>(),
+        $crate::abi::ffi::fi_ops {
+            size: core::mem::size_of::<$crate::abi::ffi::fi_ops>(),
             close: Some($close),
             bind: $crate::objects::or!($($bind)?, $crate::objects::no_bind),
             control: $crate::objects::or!($($control)?, $crate::objects::no_control),

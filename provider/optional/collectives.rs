@@ -36,21 +36,21 @@ use std::sync::Arc;
 
 use squall_base::Instance;
 use squall_engine::{
-    Action, AmoOp, AmoType, Buf, Completion, MatchSpace, NoChannels, OpError, OpKind, Operation,
-    Options, RecvMode, RecvOp, SubmitError, Visibility, atomic_combine,
+    Action, AmoOp, AmoType, Buf, Completion, MatchSpace, OpError, OpKind, Operation, Options,
+    RecvMode, RecvOp, SubmitError, Visibility, atomic_combine,
 };
 
-use crate::addr::Name;
+use crate::abi::errno::{Errno, Result};
+use crate::abi::flags::{self, ADDR_UNSPEC};
 use crate::av::AvSet;
 use crate::clock;
-use crate::cq::{Entry, ErrorEntry};
+use crate::device_memory::{self, Bounce, CopyDirection};
 use crate::endpoint::bindings::Bindings;
 use crate::endpoint::endpoint_core::Core;
-use crate::errno::{Errno, Result};
-use crate::fault::Fault;
-use crate::flags::{self, ADDR_UNSPEC};
 use crate::mr::UserMemory;
-use crate::optional::device_memory::{self, Bounce, CopyDirection};
+use crate::network::addr::Name;
+use crate::queues::cq::{Entry, ErrorEntry};
+use crate::reports::fault::Fault;
 
 use schedule::{Kind, Local, Piece, Round, Schedule, schedule};
 
@@ -642,8 +642,7 @@ fn send(core: &mut Core, bindings: &Bindings, id: u64, running: &mut ActiveOpera
         context: OURS | id << 1,
         options: Options { visibility: Visibility::Kept, ..Options::default() },
     };
-    match core.engine.submit(clock::now(), &UserMemory(&core.regions), op, None::<&mut NoChannels>)
-    {
+    match core.submit(clock::now(), op) {
         Ok(_) => {
             running.unsent = false;
             running.pending += 1;

@@ -10,30 +10,22 @@ pub(crate) mod receives;
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use crate::boundary::{self, Out};
-use crate::compat::{CqErrEntry, version};
-use crate::cq::{Entry, ErrorEntry};
+use crate::abi::boundary::{self, Out};
+use crate::abi::compat::CqErrEntry;
+use crate::abi::errno::{Errno, Result};
+use crate::abi::ffi;
+use crate::abi::flags::{self, class};
 use crate::domain::Domain;
-use crate::errno::{Errno, Result};
-use crate::ffi;
-use crate::flags::{self, class};
-use crate::host::host;
+use crate::host::libfabric::host;
 use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
-
-/// The first release that has the structures as they are here.
-const SINCE: u32 = version(2, 3);
-
-/// Returns whether this libfabric has the structures that we know.
-pub(crate) fn is_known() -> bool {
-    host().release() >= SINCE
-}
+use crate::queues::cq::{Entry, ErrorEntry};
 
 /// Refuses FI_PEER with a libfabric whose structures we do not know.
 ///
 /// # Errors
 /// `FI_EINVAL`, as fi_peer(3) has it.
 fn check() -> Result<()> {
-    if is_known() {
+    if host().has_peer_providers() {
         return Ok(());
     }
     log::info!("FI_PEER needs libfabric 2.3 or later; this release is older");

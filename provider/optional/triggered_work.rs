@@ -17,10 +17,10 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use self::operations::Deferred;
-use crate::cntr::Cntr;
+use crate::abi::errno::{Errno, Result};
 use crate::endpoint::{Endpoint, Receive, Transmit};
-use crate::errno::{Errno, Result};
 use crate::optional::triggered_work::operations::{begin_receive, begin_transmit};
+use crate::queues::cntr::Cntr;
 pub(crate) use request::control;
 
 /// The condition under which work begins.

@@ -1,8 +1,10 @@
-"""Compare the dependencies between our crates, by cargo's metadata, with the table of those that are allowed.
+"""Compare the dependencies between our crates, by cargo's metadata, and the imports between the rooms of provider/ with the
+tables of those that are allowed.
 
 `A: B` in the table means that A may use B and what B uses. Only the crates of MAY_BE_UNSAFE may have `unsafe`; the others
-must forbid it. A dependency that no source of its crate names is a breach, too. Prints a line for each breach; the exit
-status is 1 when there is one.
+must forbid it. A dependency that no source of its crate names is a breach, too. The rooms of provider/ are in
+squall_ci/rooms.py. Prints a line for each breach; the exit status is 1 when there is one. The last line, the largest
+circle of imports between files of provider/, is for looking.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import subprocess
 from typing import Any
 
 from squall_ci.paths import ROOT
+from squall_ci.rooms import graph, largest_circle, room_breaches, ROOMS
 
 # Crate: what it may use among our own.
 MAY_USE: dict[str, list[str]] = {
@@ -129,7 +132,10 @@ def main(_args: argparse.Namespace) -> int:
                 continue
             if not re.search(r"#!\[forbid\([^)]*\bunsafe_code\b", pathlib.Path(target["src_path"]).read_text()):
                 breaches.append(f"{name} does not forbid unsafe_code in {target['src_path']}")
+    imports = graph(ROOT / "provider")
+    breaches += room_breaches(imports)
     for breach in breaches:
         print(breach)
-    print(f"{len(packages)} crates, {len(breaches)} breaches")
+    print(f"{len(packages)} crates, {len(ROOMS)} rooms of provider/, {len(breaches)} breaches")
+    print(f"the largest circle of imports in provider/: {len(largest_circle(imports))} of {len(imports)} files")
     return 1 if breaches else 0

@@ -1,6 +1,7 @@
 """Run unmodified programs in virtual time by `squall run --virtual`, and compare times with what they have to be.
 
 A round trip of one message between two hosts has to take what the links, the packet and the calls take, to the nanosecond. A
+collective operation and a message from device memory have to take the time of their sends. A
 job has to take the same times again beside programs that use all cores. Collectives are recorded and replayed in the simulator:
 both have to take the same time, within 5 %. The programs of fabtests/mpi have to print right results. Jobs that misbehave have to
 end soon and with a reason: a rank that is killed, that leaves without MPI_Finalize, that forks, or that waits for ever.
@@ -53,6 +54,16 @@ class Virtual:
         self.program = squall()
         self.folder = folder
         self.round_trip = compile_c([FABTESTS / "virtual" / "round_trip.c"], TARGET / "virtual" / "round_trip")
+        self.facilities = compile_c(
+            [FABTESTS / "virtual" / "facilities.c", *(FABTESTS / "abi").glob("*.h")], TARGET / "virtual" / "facilities"
+        )
+        cuda = "libcuda.so.1"
+        compile_c(
+            [FABTESTS / "devices" / "cuda.c", FABTESTS / "devices" / "standin.h"],
+            TARGET / "virtual" / "devices" / cuda,
+            ("-shared", "-fPIC", f"-Wl,-soname,{cuda}"),
+            libraries=(),
+        )
         # MPICH brings its own libfabric, which is newer than the one that there are headers of.
         linking = ("-O2", "-Wl,--allow-shlib-undefined")
         compiler = str(MPIS["mpich"].python.parent / "mpicc")
@@ -128,6 +139,26 @@ def check_round_trips(virtual: Virtual, tally: Tally) -> None:
         problems.append(f"runs that are alike have the hashes {', '.join(sorted(hashes))}")
     note = f"{right} of {len(cases)} to the nanosecond"
     tally.add("round trips between two hosts", "; ".join(problems) or None, seconds, note, output)
+
+
+def check_facilities(virtual: Virtual, tally: Tally) -> None:
+    """Compares calls that send a message with what they take if a send takes no time: each has to take one send more, whether
+    the application sends it, a collective operation, or the copy of device memory."""
+    environment = {**MPIS["mpich"].plain_environment(), "LD_LIBRARY_PATH": str(TARGET / "virtual" / "devices")}
+    times, problem, seconds, output = [], None, 0.0, ""
+    for send in (0, SEND):
+        options: list[Word] = ["--overhead", f"send={send}", "--ranks", 1]
+        command = [*virtual.command("star:2", *options), "env", "PMI_SIZE=1", "PMI_RANK=0", str(virtual.facilities)]
+        result = run(command, environment, 60)
+        times.append({name: int(time) for name, time in re.findall(r"^(send|staged|barrier) (\d+)$", result.output, re.M)})
+        seconds += result.seconds
+        output += result.output
+        problem = problem or (None if result.ok else result.why())
+    free, charged = times
+    expected = {name: free.get(name, 0) + SEND for name in ("send", "staged", "barrier")}
+    if not problem and charged != expected:
+        problem = f"{charged} ns, expected {expected}"
+    tally.add("calls of facilities take the time of their sends", problem, seconds, output=output)
 
 
 def check_probes(virtual: Virtual, tally: Tally) -> None:
@@ -410,6 +441,7 @@ def main(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as folder:
         virtual = Virtual(pathlib.Path(folder))
         check_round_trips(virtual, tally)
+        check_facilities(virtual, tally)
         check_probes(virtual, tally)
         check_repetition(virtual, tally)
         check_replays(virtual, tally, args.quick)

@@ -8,14 +8,14 @@ use squall_engine::{
 };
 
 use super::{Descs, In, NO_DESC, Out, Transmit};
-use crate::boundary;
-use crate::compat::version;
+use crate::abi::boundary;
+use crate::abi::compat::version;
+use crate::abi::errno::{Errno, Result};
+use crate::abi::ffi::{self, fi_datatype, fi_op, fid_domain, fid_ep};
 use crate::domain::Domain;
 use crate::endpoint::buffer::{Desc, gather_with, lend};
 use crate::endpoint::{Endpoint, alias};
-use crate::errno::{Errno, Result};
-use crate::ffi::{self, fi_datatype, fi_op, fid_domain, fid_ep};
-use crate::limits;
+use crate::host::limits;
 use crate::objects::{self, Table};
 
 /// Several pieces of local values.

@@ -7,16 +7,16 @@ use squall_base::Space;
 use squall_engine::{AmoOp, AmoType, atomic_size};
 
 use super::atomic::{data_type, reduction};
-use crate::boundary;
+use crate::abi::boundary;
+use crate::abi::errno::{Errno, Result};
+use crate::abi::ffi::{self, fi_datatype, fi_op, fid_ep};
+use crate::abi::flags;
+use crate::device_memory;
 use crate::domain::Domain;
 use crate::endpoint::{Endpoint, Inner, alias};
-use crate::errno::{Errno, Result};
-use crate::ffi::{self, fi_datatype, fi_op, fid_ep};
-use crate::flags;
-use crate::limits;
+use crate::host::limits;
 use crate::objects::{self, Table};
 use crate::optional::collectives::{CollectiveCall, CollectiveKind};
-use crate::optional::device_memory;
 
 /// The values of a call and its result, as addresses with descriptors, and the type of the values.
 struct Values {

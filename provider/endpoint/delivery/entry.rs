@@ -2,9 +2,9 @@
 
 use squall_engine::{Completion, MatchSpace, OpError, OpKind};
 
-use crate::cq::{Entry, ErrorEntry};
-use crate::fault::Fault;
-use crate::flags;
+use crate::abi::flags;
+use crate::queues::cq::{Entry, ErrorEntry};
+use crate::reports::fault::Fault;
 
 /// Returns the completion flags of an operation (fi_cq(3)).
 #[inline]

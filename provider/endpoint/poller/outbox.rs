@@ -2,10 +2,9 @@
 
 use squall_base::{Batch, Span, Time};
 use squall_engine::Engine;
-use squall_net::emulator::virtual_time;
 use squall_net::{Burst, Port};
 
-use crate::clock;
+use crate::clock::{self, hooks};
 
 /// Batches sent per turn before receiving.
 const TX_BATCHES: usize = 4;
@@ -78,7 +77,7 @@ impl Outbox {
             let before = self.sent;
             let all = self.send(now, port);
             // In virtual time the port takes no more at this time, however often it is tried.
-            busy |= self.sent > before || virtual_time::now().is_none();
+            busy |= self.sent > before || hooks::now().is_none();
             if !all {
                 break;
             }
@@ -113,7 +112,7 @@ impl Outbox {
         // returns (`engine` is behind the endpoint lock, which this thread holds): every piece is part of
         // a buffer whose operation has not completed (`transmit`'s contract keeps it mapped until then), or
         // of a region that is not closed (closing it waits for the endpoint lock, `Endpoint::release_region`).
-        // `endpoint/buffer.rs` and `mr.rs` exposed the addresses.
+        // `endpoint/buffer.rs` and `mr/mod.rs` exposed the addresses.
         let burst = unsafe { Burst::new(&self.batch, self.sent..all) };
         self.sent += port.send(now, burst).sent;
         self.sent == all

@@ -10,20 +10,19 @@ use std::os::fd::RawFd;
 
 use squall_base::{Instance, Span, Time, UserSlice};
 use squall_engine::{
-    Access, Buf, Engine, KeyError, Memory, Operation, PeerId, RecordOutcome, RecordOutput,
-    RecordPayload, ReferenceResult, Room, ShmCloseReason, ShmId, SubmitError, Submitted,
-    VerifiedPeer, WIRE_VERSION,
+    Access, Buf, Engine, KeyError, Memory, PeerId, RecordOutcome, RecordOutput, RecordPayload,
+    ReferenceResult, Room, ShmCloseReason, ShmId, VerifiedPeer, WIRE_VERSION,
 };
 use squall_net::{
     ChannelEvent, EndReason, MessagePort, MessageRoom, OutgoingRecord, PayloadSource,
     RecordVerdict, ReferenceOutcome, ShmChannelId, ShmConfig, ShmPort,
 };
 
-use crate::addr::Name;
-use crate::endpoint_lock::EndpointLock;
+use crate::device_memory::Bounce;
+use crate::host::param::Params;
 use crate::mr::{Regions, UserMemory};
-use crate::optional::device_memory::Bounce;
-use crate::param::Params;
+use crate::network::addr::Name;
+use crate::waiting::endpoint_lock::EndpointLock;
 
 /// Records of a channel that are handled in a turn.
 const BUDGET: usize = 64;
@@ -161,25 +160,20 @@ impl ShmChannels {
         open.count > 0 && open.receive(now, engine, regions)
     }
 
-    /// Submits an operation to the engine. A short message to a peer with a channel leaves at once, if nothing is in its way.
+    /// Returns where records leave, if there are open channels.
     #[inline]
-    pub(crate) fn submit(
-        &mut self,
-        now: Time,
-        engine: &mut Engine,
-        mem: &UserMemory<'_>,
-        op: Operation,
-    ) -> Result<Submitted, SubmitError> {
-        let mut open = self.0.as_mut().filter(|open| open.count > 0);
-        let mut sink = open.as_mut().map(|open| {
-            let OpenChannels { port, numbers, .. } = &mut ***open;
-            ChannelSink { port, numbers }
-        });
-        let submitted = engine.submit(now, mem, op, sink.as_mut())?;
-        if let (Submitted::Sent, Some(open)) = (submitted, open) {
+    pub(crate) fn sink(&mut self) -> Option<ChannelSink<'_>> {
+        let OpenChannels { port, numbers, .. } =
+            self.0.as_deref_mut().filter(|open| open.count > 0)?;
+        Some(ChannelSink { port, numbers })
+    }
+
+    /// Shows peers a record that has left, and what was taken of theirs.
+    #[inline]
+    pub(crate) fn publish_state(&mut self, engine: &mut Engine) {
+        if let Some(open) = &mut self.0 {
             open.publish_state(engine);
         }
-        Ok(submitted)
     }
 
     /// Sends records, and publishes what was taken. Returns whether any record was sent.
@@ -484,7 +478,7 @@ const fn message_room(room: Room) -> MessageRoom {
 }
 
 /// Puts the engine's records into channels.
-struct ChannelSink<'a> {
+pub(crate) struct ChannelSink<'a> {
     port: &'a mut ShmPort,
     numbers: &'a [Option<ShmChannelId>],
 }
@@ -504,7 +498,7 @@ impl ChannelSink<'_> {
         let lent = |port: &mut ShmPort, pieces: &[UserSlice]| {
             // SAFETY: the engine names only memory whose operation has not completed (`transmit`'s contract keeps it
             // mapped until then), or of a region that is not closed (closing it waits for the endpoint lock, which
-            // this thread holds); `endpoint/buffer.rs` and `mr.rs` exposed the addresses. The record is copied before
+            // this thread holds); `endpoint/buffer.rs` and `mr/mod.rs` exposed the addresses. The record is copied before
             // `send` returns.
             send(port, *no, unsafe { OutgoingRecord::new(head, pieces) })
         };
@@ -623,7 +617,7 @@ impl Memory for RecordMemory<'_> {
         // SAFETY: the engine fetches into the buffer of an operation that has not completed: `endpoint/buffer.rs`
         // exposed its address, and the contract of `Endpoint::receive` and `transmit` lets us write there until the
         // completion, which cannot be handed out before this returns. Or into what `resolve` has just found of a region
-        // that peers may write to, whose address `mr.rs` exposed, and which cannot be closed before the endpoint lock
+        // that peers may write to, whose address `mr/mod.rs` exposed, and which cannot be closed before the endpoint lock
         // is released.
         self.source.is_some_and(|source| unsafe { source.fetch(to, at) })
     }

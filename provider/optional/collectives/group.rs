@@ -4,12 +4,12 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
+use crate::abi::boundary::{self, Out};
+use crate::abi::errno::{Errno, Result};
+use crate::abi::ffi;
+use crate::abi::flags::{self, class};
 use crate::av::AvSet;
-use crate::boundary::{self, Out};
 use crate::endpoint::{Endpoint, Inner, alias};
-use crate::errno::{Errno, Result};
-use crate::ffi;
-use crate::flags::{self, class};
 use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 use crate::optional::collectives::{EndReport, Group};
 

@@ -11,19 +11,19 @@ use std::sync::{Arc, Weak};
 
 use squall_engine::{Buf, Completion, MatchSpace, OpError, OpKind, RecvMode, RecvOp, Visibility};
 
-use crate::addr::Name;
-use crate::boundary;
+use crate::abi::boundary;
+use crate::abi::errno::{Errno, Result};
+use crate::abi::flags;
 use crate::clock;
-use crate::cq::Cq;
 use crate::endpoint::buffer::gather;
 use crate::endpoint::delivery::entry::{entry_of, error_entry_of};
 use crate::endpoint::{Endpoint, Inner};
-use crate::errno::{Errno, Result};
-use crate::flags;
 use crate::mr::UserMemory;
+use crate::network::addr::Name;
 use crate::optional::peer_provider::{
     self, Arrival, MatchResult, OwnerEntry, RxEntry, Srx, SrxPeerOps,
 };
+use crate::queues::cq::Cq;
 
 /// Marks the contexts of these operations in the engine. No application's pointer has these bits, nor has deferred work
 /// (`optional/triggered_work.rs`).

@@ -6,17 +6,17 @@ use std::sync::{Arc, Weak};
 use squall_base::RegionId;
 use squall_engine::{Completion, MatchSpace, OpError, OpKind, Visibility};
 
-use crate::cntr::Cntr;
-use crate::cq::ErrorEntry;
+use crate::abi::errno::{Errno, Result};
+use crate::abi::ffi;
+use crate::abi::flags;
 use crate::endpoint::bindings::Bindings;
 use crate::endpoint::delivery::entry::entry_of;
 use crate::endpoint::{Endpoint, Receive, Transmit};
-use crate::errno::{Errno, Result};
-use crate::fault::Fault;
-use crate::ffi;
-use crate::flags;
 use crate::objects;
 use crate::optional::triggered_work::{Condition, Task, Work};
+use crate::queues::cntr::Cntr;
+use crate::queues::cq::ErrorEntry;
+use crate::reports::fault::Fault;
 
 /// The identity of a deferred work request, and the counter of its end.
 #[derive(Clone)]

@@ -5,13 +5,13 @@ use std::sync::{Arc, Weak};
 
 use super::operations::Deferred;
 use super::{Condition, Task, Work};
-use crate::boundary;
-use crate::cntr::Cntr;
+use crate::abi::boundary;
+use crate::abi::errno::{Errno, Result};
+use crate::abi::ffi;
 use crate::domain::Domain;
 use crate::endpoint::{Endpoint, alias, calls};
-use crate::errno::{Errno, Result};
-use crate::ffi;
 use crate::objects;
+use crate::queues::cntr::Cntr;
 
 boundary::exports! {
     /// `fi_control` of a domain.

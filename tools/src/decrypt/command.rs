@@ -155,7 +155,7 @@ fn read_key_log(file: &Path, keys: &mut RecordingKeys) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads the key of a job as the provider does (`provider/job.rs`), without the end of its last
+/// Reads the key of a job as the provider does (`provider/host/job.rs`), without the end of its last
 /// line.
 ///
 /// # Errors

@@ -85,7 +85,7 @@ fn check_name(option: &str, value: &str, names: &[(&str, &str)]) -> Result<(), S
 }
 
 /// Checks the value of `--port`: a port, a range FIRST-LAST, or 0. The provider accepts the same
-/// values for FI_SQUALL_PORT (`OwnPorts` in `provider/param/kinds.rs`). For any other value, it
+/// values for FI_SQUALL_PORT (`OwnPorts` in `provider/host/param/kinds.rs`). For any other value, it
 /// would log a warning and choose a port itself, which a firewall may not let in.
 ///
 /// # Errors

@@ -1,0 +1,130 @@
+//! The interfaces an endpoint may live on: what `net` found, reduced to what `getinfo` reports.
+
+use std::net::{IpAddr, UdpSocket};
+
+use squall_net::iface::{self, Iface};
+
+use crate::abi::errno::{Errno, Result};
+use crate::host::logger::USER;
+use crate::host::param::params;
+
+/// One address of one interface.
+#[derive(Clone, Debug)]
+pub(crate) struct Nic {
+    /// Interface name: the domain's name.
+    pub(crate) name: String,
+    /// The address endpoints bind to.
+    pub(crate) ip: IpAddr,
+    /// Its network, `10.0.0.0/24`: the fabric's name.
+    pub(crate) network: String,
+    /// Length of the network's prefix in bits.
+    pub(crate) prefix: u8,
+    /// Link speed in Mb/s, if the interface reports one.
+    pub(crate) speed_mbps: Option<u64>,
+    /// Interface MTU in bytes.
+    pub(crate) mtu: u32,
+    /// Kernel's index, the scope of link-local addresses.
+    pub(crate) index: u32,
+    /// True if the interface is operational (IFF_RUNNING).
+    pub(crate) running: bool,
+}
+
+impl From<Iface> for Nic {
+    fn from(iface: Iface) -> Self {
+        Self {
+            network: format!("{}/{}", iface.network(), iface.prefix),
+            prefix: iface.prefix,
+            name: iface.name,
+            ip: iface.addr,
+            speed_mbps: iface.speed_mbps.map(u64::from),
+            mtu: if iface.mtu == 0 { 1500 } else { iface.mtu },
+            index: iface.index,
+            running: iface.running,
+        }
+    }
+}
+
+impl Nic {
+    /// Returns whether an address is in the interface's network.
+    fn has_neighbour(&self, ip: IpAddr) -> bool {
+        self.ip.is_ipv4() == ip.is_ipv4()
+            && iface::masked(self.ip, self.prefix) == iface::masked(ip, self.prefix)
+    }
+}
+
+/// Returns the interface for an address of this host that is no interface's own, such as 127.0.1.1: the one in whose
+/// network the address is, or else loopback, over which the kernel routes local addresses. Endpoints bind to the address.
+/// `None` if the kernel does not let a socket bind to the address.
+pub(crate) fn of_local_address<'a>(
+    nics: impl Iterator<Item = &'a Nic> + Clone,
+    ip: IpAddr,
+) -> Option<Nic> {
+    UdpSocket::bind((ip, 0)).ok()?;
+    let neighbour = nics.clone().find(|nic| nic.has_neighbour(ip));
+    let is_loopback = |nic: &&Nic| nic.ip.is_loopback() && nic.ip.is_ipv4() == ip.is_ipv4();
+    let nic = neighbour.or_else(|| nics.into_iter().find(is_loopback))?;
+    Some(Nic { ip, ..nic.clone() })
+}
+
+/// # Errors
+/// The system's, with a warning: descriptors are short, perhaps.
+fn list_all() -> Result<Vec<Iface>> {
+    iface::list().map_err(|error| {
+        log::warn!(target: USER, "cannot list the network interfaces: {error}");
+        error.into()
+    })
+}
+
+/// Returns the interfaces to offer, best first ([`iface::select`] ranks them). With `everything` the list also has
+/// those that the defaults leave out, such as loopback, because the application named an address; but FI_SQUALL_IFACE
+/// decides if it is set.
+pub(crate) fn list(everything: bool) -> Vec<Nic> {
+    let expression = params().iface.as_str();
+    let Ok(all) = list_all() else { return Vec::new() };
+    let known: Vec<String> = all.iter().map(ToString::to_string).collect();
+    let candidates = match iface::select(all, expression) {
+        Ok(candidates) => candidates,
+        Err(error) => {
+            log::warn!(target: USER, "FI_SQUALL_IFACE={expression}: {error}");
+            return Vec::new();
+        }
+    };
+    let everything = everything && expression.is_empty();
+    let mut nics: Vec<Nic> = Vec::new();
+    for candidate in candidates {
+        log::info!("interface {candidate}");
+        if candidate.kept || (everything && candidate.iface.up) {
+            nics.push(candidate.iface.into());
+        }
+    }
+    if nics.is_empty() {
+        log::warn!(
+            target: USER,
+            "no network interface to use{}; there are: {}",
+            if expression.is_empty() { "" } else { " (FI_SQUALL_IFACE selects none)" },
+            known.join(", ")
+        );
+    }
+    nics
+}
+
+/// Returns the interface of a domain: by name, and by address when the interface has several. Without either, returns
+/// the best interface.
+///
+/// # Errors
+/// `FI_ENODATA` when there is none, the system's when it does not say.
+pub(crate) fn find(name: Option<&str>, ip: Option<IpAddr>) -> Result<Nic> {
+    if name.is_none() && ip.is_none() {
+        return list(false).into_iter().next().ok_or(Errno::NODATA);
+    }
+    let nics: Vec<Nic> = list_all()?.into_iter().filter(|i| i.up).map(Nic::from).collect();
+    let named = nics.iter().filter(|nic| name.is_none_or(|name| nic.name == name));
+    let own = named.clone().find(|nic| ip.is_none_or(|ip| nic.ip == ip)).cloned();
+    let found = own
+        .or_else(|| of_local_address(named.clone(), ip?))
+        .or_else(|| named.clone().next().cloned());
+    found.ok_or_else(|| {
+        log::warn!(target: USER, "no interface {name:?} with address {ip:?}");
+        Errno::NODATA
+    })
+}

@@ -1,0 +1,143 @@
+//! The manual's tables, made from the tables the provider works with, and checked by diff: a row that
+//! is missing from `docs/` fails a test.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use squall_base::Merge;
+
+use crate::host::param;
+use crate::reports::{fault, stats};
+
+/// `docs/parameters.md`.
+fn parameters() -> String {
+    let mut text = String::from(
+        "# Parameters\n\n\
+         Environment variables, or entries of libfabric's configuration; `fi_info -e` prints the same \
+         list. Sizes take K, M and G, times ns, us, ms and s. A name that is none of these, and a \
+         value that cannot be had, is reported on standard error. Made from `provider/host/param.rs`; names of algorithms \
+         and scopes are from `cc/src/registry.rs` and `cc/src/registry/`, those of loss detectors from \
+         `reliability/src/detection.rs`.\n\n\
+         | variable | default | meaning |\n|---|---|---|\n",
+    );
+    for spec in param::TABLE {
+        let default = if spec.default.is_empty() { "-" } else { spec.default };
+        let names: Vec<&str> = spec.names.iter().map(|(name, _)| *name).collect();
+        let names =
+            if names.is_empty() { String::new() } else { format!(" Names: {}.", names.join(", ")) };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| `FI_SQUALL_{}` | {default} | {}{names} |", spec.name, spec.help);
+    }
+    text
+}
+
+/// `docs/errors.md`.
+fn errors() -> String {
+    let mut text = String::from(
+        "# Errors\n\n\
+         What `fi_cq_readerr` reports: `err`, and `prov_errno` with the text of `fi_cq_strerror`, which \
+         also names the peer's address, the local address and interface, and the last network error. Made from \
+         `provider/reports/fault.rs`.\n\n\
+         Every operation that fails leaves an error entry, whether or not a completion was asked for \
+         (fi_cq(3)). The entry of an inject call has a NULL `op_context`. There are two exceptions, which \
+         are logged and counted instead:\n\n\
+         - An operation whose completion was reported when its bytes were copied \
+         (`lost_after_completion`): it has had its entry.\n\
+         - An inject call to a peer that has closed its endpoint in good order. The peer does not wait for the \
+         message, and applications that end their connections one by one (`MPI_Comm_disconnect`) \
+         send some although nothing is wrong. A peer has closed in good order when it closed the shared-memory \
+         channel or a connection context that had been in use lately (15 s), and nothing was heard of it since. \
+         A process that was killed, a host that is silent, and another process at the peer's address are \
+         errors.\n\n\
+         | prov_errno | name | err | meaning and cure |\n|---|---|---|---|\n",
+    );
+    for row in fault::TABLE {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} ({}) | {} |",
+            row.code,
+            row.name,
+            row.errno.0,
+            fault::errno_name(row.errno),
+            row.text
+        );
+    }
+    text
+}
+
+/// `docs/statistics.md`.
+fn statistics() -> String {
+    let mut text = String::from(
+        "# Statistics\n\n\
+         What `FI_SQUALL_STATS` writes for each endpoint, a line each time: `text`, or `json` with the flows as a \
+         list; and what `squall top` shows of endpoints while they are open. Counts \
+         since the endpoint was opened; of two endpoints they add up, but for what is the largest or the \
+         smallest of something. Made from the tables in which they are declared.\n",
+    );
+    let tables = [
+        ("The network's port", squall_net::Counters::ROWS),
+        ("Packet delivery contexts", squall_engine::TransportCounters::ROWS),
+        ("Messages", squall_engine::Counters::ROWS),
+        ("Progress", stats::Turns::ROWS),
+    ];
+    for (title, rows) in tables {
+        let _ = write!(text, "\n## {title}\n\n| name | unit | meaning |\n|---|---|---|\n");
+        for row in rows {
+            let unit = match row.merge {
+                Merge::Sum => row.unit.to_owned(),
+                Merge::Max => format!("{}, largest", row.unit),
+                Merge::Min => format!("{}, smallest", row.unit),
+            };
+            let _ = writeln!(text, "| `{}` | {unit} | {} |", row.name, row.help);
+        }
+    }
+    text.push_str("\n## Derived values\n\n| name | unit | meaning |\n|---|---|---|\n");
+    for stats::DerivedStatistic { name, unit, help, .. } in stats::DERIVED {
+        let _ = writeln!(text, "| `{name}` | {unit} | {help} |");
+    }
+    text.push_str("\n## Each flow\n\n| name | meaning |\n|---|---|\n");
+    for (name, help) in stats::FLOW {
+        let _ = writeln!(text, "| `{name}` | {help} |");
+    }
+    let distinct = squall_engine::FlowRecord::PATHS;
+    let flows = squall_monitor::COLLECTED_FLOWS;
+    let most = flows * distinct;
+    let _ = write!(
+        text,
+        "\n## Each path of a flow\n\n`by_path` in JSON, with the number of the path (`path`); with more than {distinct} paths, those that are equal \
+         modulo {distinct} share an entry. Packets are counted to a path when the next train begins, or when the statistics are read.\n\n\
+         `squall top --serve` has them as `squall_path_packets_total` and so on, with the labels `peer`, `initiator` and `path` behind those of the \
+         endpoint: of the {flows} flows of an endpoint with most bytes, and of paths that were used, so {most} series each at most.\n\n\
+         | name | meaning |\n|---|---|\n"
+    );
+    for (name, help) in squall_monitor::PATH {
+        let _ = writeln!(text, "| `{name}` | {help} |");
+    }
+    text
+}
+
+/// Compares a page with what is committed, and leaves the right one beside it when they differ.
+fn check(name: &str, made: &str) {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
+    let committed = std::fs::read_to_string(&page).unwrap_or_default();
+    if committed != made {
+        let fresh = page.with_extension("md.new");
+        std::fs::write(&fresh, made).expect("docs/ is writable");
+        panic!("{} is out of date: replace it by {}", page.display(), fresh.display());
+    }
+}
+
+#[test]
+fn the_page_of_parameters_is_up_to_date() {
+    check("parameters.md", &parameters());
+}
+
+#[test]
+fn the_page_of_errors_is_up_to_date() {
+    check("errors.md", &errors());
+}
+
+#[test]
+fn the_page_of_statistics_is_up_to_date() {
+    check("statistics.md", &statistics());
+}

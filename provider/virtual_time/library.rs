@@ -1,0 +1,193 @@
+//! The preloaded time library (provider/time/): it answers the application's own time functions by functions of this file.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use squall_base::{Span, Time};
+use squall_net::emulator::frame::VirtualTimeRules;
+use squall_net::emulator::virtual_time::{self, VirtualClock};
+
+use super::{DEPTH, DRIVES, YIELDS, advance_busy, computed_since_call, wait};
+use crate::host::logger::USER;
+
+/// Yields after a call of the provider that return at once.
+const YIELDS_PER_CALL: u32 = 2;
+
+/// Clock readings of the application before the start of the job. The clock of the process stands
+/// still then.
+static EARLY_READINGS: AtomicU64 = AtomicU64::new(0);
+/// Early readings that show the same time. The number of readings depends on real time, and what the
+/// application sees after the start must not.
+const EQUAL_READINGS: u64 = 1 << 24;
+/// Nanoseconds that each further reading adds, so that a loop which waits for a time ends.
+const EARLY_STEP: u64 = 1_000;
+/// The latest time that the application has read, if computation takes time. It may lie ahead of the
+/// clock of the process, which advances by a computation at the next call of the provider.
+static LAST_SHOWN: AtomicU64 = AtomicU64::new(0);
+
+/// Real time for which a helper thread sleeps between two readings of the clock.
+const SHORT_SLEEP: Duration = Duration::from_millis(1);
+/// Short sleeps without an advance of the clock after which a helper thread advances it.
+const MOST_SHORT_SLEEPS: u32 = 50;
+
+/// The functions that the preloaded time library calls, as it declares them.
+#[repr(C)]
+struct ClockTable {
+    size: usize,
+    now: extern "C" fn() -> u64,
+    wait: extern "C" fn(until: u64, wakes: c_int) -> c_int,
+    owns: extern "C" fn(fd: c_int) -> c_int,
+    calendar: i64,
+    ending: extern "C" fn(),
+    yields: extern "C" fn() -> c_int,
+}
+
+/// Returns the time of CLOCK_MONOTONIC that the application sees at `now`.
+fn shown_time(rules: &VirtualTimeRules, now: Time) -> u64 {
+    (rules.shown_origin + now.since(rules.origin)).0
+}
+
+/// Returns the time of the clock at which the application sees `shown`.
+fn time_of_shown(rules: &VirtualTimeRules, shown: u64) -> Time {
+    Time(rules.origin.0.saturating_add(Time(shown).since(rules.shown_origin).0))
+}
+
+/// Returns the nanoseconds by which the application's clock has advanced after so many early readings.
+const fn early_advance(readings: u64) -> u64 {
+    readings.saturating_sub(EQUAL_READINGS) * EARLY_STEP
+}
+
+extern "C" fn now_for_library() -> u64 {
+    let Some(clock) = virtual_time::clock() else { return 0 };
+    let rules = clock.rules();
+    if !clock.has_begun() {
+        let readings = EARLY_READINGS.fetch_add(1, Ordering::Relaxed);
+        return shown_time(rules, clock.now()) + early_advance(readings);
+    }
+    // A thread inside a call reads the clock for the provider, for instance to log.
+    let mut computed = None;
+    if DEPTH.get() == 0 {
+        clock.charge(Span(rules.overhead.clock.into()));
+        // Show the computation before the next call, but do not advance the clock by it: the transport
+        // would have to act meanwhile, and a signal handler may read the clock.
+        computed = computed_since_call(clock);
+    }
+    // The application's clock must not go back.
+    let early = early_advance(EARLY_READINGS.load(Ordering::Relaxed));
+    let now = clock.now() + computed.unwrap_or_default();
+    let shown = shown_time(rules, now).max(rules.shown_origin.0 + early);
+    match rules.cpu_scale {
+        0 => shown,
+        _ => LAST_SHOWN.fetch_max(shown, Ordering::Relaxed).max(shown),
+    }
+}
+
+extern "C" fn wait_for_library(until: u64, wakes: c_int) -> c_int {
+    let Some(clock) = virtual_time::clock() else { return -1 };
+    let until = time_of_shown(clock.rules(), until);
+    let drives = DRIVES.get();
+    if !drives && sleep_without_advancing(clock, until, wakes != 0) {
+        return 0;
+    }
+    let status = crate::abi::boundary::value(-1, || {
+        // `boundary::value` has advanced the clock by the time that the thread computed.
+        if wakes == 0 {
+            advance_busy(clock, until);
+        } else {
+            wait(clock, until);
+        }
+        0
+    });
+    DRIVES.set(drives);
+    status
+}
+
+extern "C" fn end_for_library() {
+    if let Some(clock) = virtual_time::clock() {
+        clock.announce_end();
+    }
+}
+
+/// Returns 1 if a call of sched_yield is to reach the kernel, and 0 if it is to return at once.
+///
+/// A loop that polls the provider and yields after each poll gets 0: the emulator stops it inside of a
+/// poll when other processes have to run, and each yield would cost two switches of processes. A loop
+/// that yields without a call gets 1, because it may wait for memory that another process has to write.
+/// So does every loop before the start of the job, when the emulator does not stop any process yet.
+extern "C" fn must_yield_for_library() -> c_int {
+    let begun = virtual_time::clock().is_some_and(VirtualClock::has_begun);
+    let polls = YIELDS.fetch_add(1, Ordering::Relaxed) < YIELDS_PER_CALL;
+    c_int::from(!begun || !polls || DEPTH.get() > 0)
+}
+
+extern "C" fn owns_for_library(fd: c_int) -> c_int {
+    c_int::from(crate::waiting::owns(fd))
+}
+
+/// Sleeps in a helper thread, which never calls libfabric, until another thread has advanced the
+/// clock to `until`. With `wakes`, returns true after one short sleep. A helper thread does not
+/// advance the clock itself, because time would pass while the other threads compute. Returns false
+/// if the clock stands still, because the other threads may be waiting for this one.
+fn sleep_without_advancing(clock: &VirtualClock, until: Time, wakes: bool) -> bool {
+    let (mut before, mut sleeps) = (clock.now(), 0);
+    while before < until {
+        std::thread::sleep(SHORT_SLEEP);
+        let now = clock.now();
+        sleeps = if now == before { sleeps + 1 } else { 0 };
+        before = now;
+        if wakes {
+            return true;
+        }
+        if sleeps >= MOST_SHORT_SLEEPS {
+            return false;
+        }
+    }
+    true
+}
+
+/// Registers these functions with the time library: from now on it answers from the clock of the process.
+pub(super) fn register(clock: &VirtualClock) {
+    let table: &'static ClockTable = Box::leak(Box::new(ClockTable {
+        size: size_of::<ClockTable>(),
+        now: now_for_library,
+        wait: wait_for_library,
+        owns: owns_for_library,
+        calendar: i64::try_from(clock.rules().calendar).unwrap_or(0),
+        ending: end_for_library,
+        yields: must_yield_for_library,
+    }));
+    // SAFETY: dlsym(3) reads the name, a NUL-terminated literal, and looks for it in the time library, which is preloaded.
+    let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"squall_time_register".as_ptr()) };
+    if symbol.is_null() {
+        log::warn!(
+            target: USER,
+            "the emulator's time is virtual, and libsquall_time.so is not preloaded: the application's own clocks \
+             show real time; start the job with squall run --virtual"
+        );
+        return;
+    }
+    // SAFETY: only the time library defines this symbol, as a function of this type. It keeps
+    // the table, which is leaked and therefore never freed.
+    let status = unsafe {
+        let register: unsafe extern "C" fn(*const ClockTable) -> c_int =
+            core::mem::transmute(symbol);
+        register(table)
+    };
+    if status != 0 {
+        log::warn!(target: USER, "libsquall_time.so is of another version than the provider; install both anew");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_early_readings_show_one_time_and_then_the_clock_advances() {
+        assert_eq!(early_advance(0), 0);
+        assert_eq!(early_advance(EQUAL_READINGS), 0);
+        let second = 1_000_000_000;
+        assert!(early_advance(EQUAL_READINGS + 1_000_000) >= second, "a loop that waits ends");
+    }
+}
