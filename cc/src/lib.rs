@@ -12,8 +12,8 @@
 //!   object per host.
 //!
 //! An endpoint chooses algorithms by name ([`SenderConfig::by_name`], [`PathsConfig::by_name`]);
-//! their defaults follow from its [`NetworkProfile`]. `README.md` lists the names. The sender's
-//! choice decides what the receiver must do ([`SenderConfig::receiver`]).
+//! their defaults follow from its [`NetworkProfile`]. `docs/your-algorithm.md` lists the names. The
+//! sender's choice decides what the receiver must do ([`SenderConfig::receiver`]).
 //!
 //! A [`Scope`] says which flows share one sender context. The caller keeps it; it is independent of
 //! the algorithm. In a shared context `in_flight` is the sum over its flows.

@@ -6,7 +6,7 @@ mod base_rtt;
 mod bottleneck;
 mod credits;
 mod names;
-mod properties;
-// The tables of README have a row for each algorithm of the whole build.
+// The tables of docs/your-algorithm.md have a row for each algorithm of the whole build.
 #[cfg(feature = "research")]
-mod readme;
+mod page;
+mod properties;

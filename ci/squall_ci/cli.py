@@ -14,7 +14,6 @@ says otherwise.
 import argparse
 import difflib
 import os
-import re
 import sys
 from collections.abc import Sequence
 
@@ -45,11 +44,6 @@ def listing(groups: Sequence[Group] = GROUPS) -> str:
     """Returns the table of commands."""
     rows = [[f"`{g.title(c)}`", c.time, c.what, c.needs.replace(" ", ", ")] for g in groups for c in g.commands]
     return table(["ci/run", "time on 2 cores", "what", "needs"], rows, left=range(4))
-
-
-def with_listing(readme: str) -> str:
-    """Returns the text of ci/README.md with the table of commands as it is now."""
-    return re.sub(r"^\| ci/run .*\n(\|.*\n)*", lambda _: listing() + "\n", readme, count=1, flags=re.M)
 
 
 def call(*words: str) -> int:

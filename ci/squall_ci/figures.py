@@ -220,6 +220,22 @@ def networks(of: Reader) -> str:
     return of.table("|loopback|MTU 1500|MTU 9000|bandwidth at MTU 1500, GB/s", rows) + of.origins()
 
 
+def cables(of: Reader) -> str:
+    """Returns the table of cables that are as fast as the processors, and of slower ones."""
+
+    def row(name: str) -> str:
+        command = f"bench networks --network '{name}'"
+        cells = [f"{{{key}, squall}}, {{{key}, tcp}}" for key in keys]
+        return of.fill("|".join([name.replace("veth", "unlimited"), *cells, "{1 MiB bandwidth, GB/s, sockets}"]), command)
+
+    keys = (
+        *("64 B half round trip, us", "64 KiB half round trip, us", "64 KiB bandwidth, GB/s", "1 MiB bandwidth, GB/s"),
+        *("64 KiB processor time, ms/GB", "1 MiB processor time, ms/GB"),
+    )
+    head = "cable, MTU|64 B, us|64 KiB, us|64 KiB, GB/s|1 MiB, GB/s|64 KiB, ms of processor/GB|1 MiB, ms/GB|sockets, 1 MiB, GB/s"
+    return of.table(head, [row(f"{rate} {mtu}") for rate in ("veth", "25G", "10G") for mtu in (1500, 9000)]) + of.origins()
+
+
 def host(of: Reader) -> str:
     measures = [f"{size} half round trip, us" for size in ("64 B", "4 KiB", "64 KiB", "1 MiB")]
     measures += ["64 B message rate, M/s", "16 KiB bandwidth, GB/s", "1 MiB bandwidth, GB/s"]
@@ -275,6 +291,7 @@ TABLES: Mapping[str, Callable[[Reader], str]] = {
     "comparison": comparison,
     "speeds": speeds,
     "networks": networks,
+    "cables": cables,
     "host": host,
     "messages": messages,
     "loss": loss,

@@ -33,7 +33,7 @@ def add_common_options(parser: argparse.ArgumentParser, timeout: float, each: st
 
 
 def add_record_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--record", action="store_true", help="write the outcome into fabtests/results.json and RESULTS.md")
+    parser.add_argument("--record", action="store_true", help="write the outcome into fabtests/results.json and README.md")
 
 
 def refuse_partial_record(args: argparse.Namespace, partial: object) -> None:

@@ -1,29 +1,36 @@
-"""The results of suites on each consumer of libfabric: fabtests/results.json, and the page RESULTS.md made from it."""
+"""The results of suites on each consumer of libfabric: fabtests/results.json, and the table of fabtests/README.md."""
 
 import dataclasses
 import datetime
 import itertools
 import json
 import os
+import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
-from squall_ci.paths import FABTESTS
+from squall_ci.paths import FABTESTS, need
 from squall_ci.programs import commit
 from squall_ci.tally import table, Tally
 
 KEPT = FABTESTS / "results.json"
-SHOWN = FABTESTS / "RESULTS.md"
+SHOWN = FABTESTS / "README.md"
 # The page names so many tests of a list; results.json names all of them.
-MOST_NAMED = 12
+MOST_NAMED = 6
 
-INTRODUCTION = """# Results of suites on squall
-
-This page is generated from `results.json` beside it: do not edit it. A suite that is run with
-`--record` replaces its rows there and writes the page; [README.md](README.md) says how each suite
-is run. libfabric's tcp has rows for comparison. *Excluded* tests were not run, for the reason that
-is named below the table. Rows without seconds were recorded before the time was.
-"""
+# The part of the page that is made from the recorded rows.
+BEGIN, END = "<!-- results -->\n", "<!-- end of results -->"
+# The columns of the table, each by a pattern in the provider and conditions of its rows. The last that is found decides.
+COLUMNS = {
+    "packets": "^squall;",
+    "shared memory": r"^squall;.*\bSHM=yes\b",
+    "damaged packets": r"^squall;.*\bFAULT=loss\b",
+    "a dead path": r"^squall;.*\bFAULT=blackhole\b",
+    "frames (AF_XDP)": r"^squall;.*\bPORT_KIND=xdp\b",
+    "tcp": "^tcp;",
+}
+# Conditions that need no mention, because a column stands for them or they do not matter. The table names all others.
+UNMENTIONED = re.compile(r"\d+( and \d+)? process(es)?|a host each|(SHM|CRC|DEADLINE|PORT_KIND|FAULT)=.*")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,20 +56,26 @@ class Row:
         """Returns the key by which a later run replaces this row."""
         return (self.consumer, self.version, self.suite, self.conditions, self.provider)
 
-    def cells(self) -> dict[str, str]:
-        """Returns the row of the page's table, by column."""
-        return {
-            "version": self.version,
-            "suite": self.suite,
-            "conditions": self.conditions,
-            "provider": self.provider,
-            "passed": str(self.passed),
-            "failed": str(len(self.failed)),
-            "excluded": str(sum(map(len, self.excluded.values()))),
-            "seconds": "" if self.seconds is None else f"{self.seconds:.0f}",
-            "date": self.date,
-            "commit": self.commit,
-        }
+    def is_of_a_commit(self) -> bool:
+        """Returns whether the build had no local changes. The table has no other rows."""
+        return not self.commit.endswith("-dirty")
+
+    def label(self) -> tuple[str, str]:
+        """Returns the cells by which the table groups rows: consumer and suite."""
+        others = [word for word in self.conditions.split(", ") if not UNMENTIONED.fullmatch(word)]
+        version = f" ({self.version})" if self.version else ""
+        return (self.consumer, ", ".join([self.suite, *others]) + version)
+
+    def column(self) -> str:
+        """Returns the column of the table to which the row belongs; empty for a provider that has none."""
+        text = f"{self.provider};{self.conditions}"
+        return next((column for column, pattern in reversed(COLUMNS.items()) if re.search(pattern, text)), "")
+
+    def outcome(self) -> str:
+        """Returns the numbers of passed and failed tests in words."""
+        if not self.passed and not self.failed:
+            return "not offered"
+        return f"{self.passed}, {len(self.failed)} failed" if self.failed else str(self.passed)
 
 
 def load() -> list[Row]:
@@ -71,26 +84,40 @@ def load() -> list[Row]:
 
 
 def render(rows: Iterable[Row]) -> str:
-    """Returns the text of the page: a section for each consumer."""
-    text = INTRODUCTION
-    for consumer, group in itertools.groupby(sorted(rows, key=Row.key), lambda row: row.consumer):
-        text += f"\n## {consumer}\n\n{section(list(group))}"
-    return text
-
-
-def section(rows: Sequence[Row]) -> str:
-    """Returns the table of one consumer, without empty columns, the failed tests, and the excluded ones by reason."""
-    cells = [row.cells() for row in rows]
-    head = [column for column in cells[0] if any(row[column] for row in cells)]
-    left = [at for at, column in enumerate(head) if column in ("version", "suite", "conditions", "provider")]
-    text = table(head, [[row[column] for column in head] for row in cells], left) + "\n"
-    failed = [f"{row.suite} on {row.provider}, {row.conditions}: {named(row.failed)}" for row in rows if row.failed]
-    excluded: dict[str, dict[str, None]] = {}
-    for row in rows:
-        for reason, tests in row.excluded.items():
-            excluded.setdefault(f"{row.suite}: {reason}", {}).update(dict.fromkeys(tests))
+    """Returns the generated part of the page: the table, the failed tests, and what the table leaves out."""
+    groups = {label: list(group) for label, group in itertools.groupby(sorted(rows, key=Row.label), Row.label)}
+    lines: list[list[str]] = []
+    failed: list[str] = []
+    left_out: list[str] = []
+    for label, group in groups.items():
+        of_commits = [row for row in group if row.is_of_a_commit()]
+        cells = [outcomes(row for row in of_commits if row.column() == column) for column in COLUMNS]
+        if any(cells):
+            lines.append([*label, *cells])
+        on_squall = [row for row in group if row.provider == "squall"]
+        if on_squall and not any(row.is_of_a_commit() for row in on_squall):
+            left_out.append(f"{', '.join(label)}: {outcomes(on_squall)}")
+        failed += [
+            f"{row.consumer}, {row.suite} on {row.provider}, {row.conditions}: {named(row.failed)}"
+            for row in of_commits
+            if row.failed
+        ]
+    text = "\n" + table(["program", "suite", *COLUMNS], lines, left=range(2), aligned=False) + "\n"
     text += listed("Failed", failed)
-    return text + listed("Excluded", [f"{reason} ({named(list(tests))})" for reason, tests in sorted(excluded.items())])
+    return text + listed("On squall, recorded of builds with local changes alone", left_out) + "\n"
+
+
+def outcomes(rows: Iterable[Row]) -> str:
+    """Returns the different outcomes of some rows in words; numbers of processes differ, or places of the processes."""
+    return "; ".join(dict.fromkeys(row.outcome() for row in sorted(rows, key=Row.key)))
+
+
+def with_results(page: str, rows: Iterable[Row]) -> str:
+    """Returns the text of the page with the generated part as it is now."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    need(begin and end, f"{SHOWN.name} has no part between {BEGIN.strip()} and {END}")
+    return before + begin + render(rows) + end + after
 
 
 def listed(title: str, items: Sequence[str]) -> str:
@@ -107,7 +134,7 @@ def named(tests: Sequence[str]) -> str:
 
 def write_page() -> None:
     """Writes the page from the recorded rows."""
-    SHOWN.write_text(render(load()))
+    SHOWN.write_text(with_results(SHOWN.read_text(), load()))
 
 
 def record(

@@ -128,7 +128,7 @@ class Forward:
     @contextlib.contextmanager
     def _forward(self) -> Iterator[None]:
         log = self._folder / "ssh.log"
-        # The options are those of docs/simulation.md, in the foreground.
+        # The options are those of docs/emulator.md, in the foreground.
         options = ["-N", "-o", "ExitOnForwardFailure=yes", "-o", "StreamLocalBindUnlink=yes"]
         route = ["-L", f"{self.socket}:{self._remote}", MACHINE]
         command = ["ssh", "-F", str(self._folder / "ssh_config"), *options, *route]

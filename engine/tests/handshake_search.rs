@@ -3,7 +3,16 @@
 //! Honest endpoints, which are real engines, begin handshakes. An attacker without the key delivers
 //! any packet that it knows to any of them, from any address, in any order and any number of times.
 //! The attacker also changes and forges packets. The search visits every state that so many packets can lead
-//! to, and checks the goals of `docs/wire.md` in each.
+//! to, and checks these goals in each:
+//!
+//! - Where a key is set, nobody without it is verified.
+//! - Who is verified at an address is there. Without a key, this holds for attackers off the path.
+//! - Between endpoints that encrypt, no packet of an attacker ends an established pair. In the clear,
+//!   none of an attacker off the path does.
+//! - What is sealed was sealed by the peer: a responder shares a secret only with the endpoint that the
+//!   proofs name, and two ends that have talked can go on.
+//!
+//! How it works:
 //!
 //! - An endpoint is a function of what it has received. So each of its states is kept as a list of
 //!   inputs, and is computed again by playing them. States whose handshakes and peers are equal count

@@ -1,6 +1,6 @@
 //! Tests of the bounds on what a peer outside the job can make an endpoint hold. Such a peer receives at its address,
 //! so it passes the handshake, but the application has not inserted its address. All such peers together have a bounded
-//! share of each resource, and what is left is enough for the job. There is one test for each row of the table in
+//! share of each resource, and what is left is enough for the job. There is a test for each resource of the table in
 //! SECURITY.md.
 
 use std::hash::Hasher;

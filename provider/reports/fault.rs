@@ -49,10 +49,9 @@ faults! {
     NoMessage = 3, NOMSG,
         "no message that matches has arrived yet";
     Unreachable = 4, HOSTUNREACH,
-        "the peer never answered. Is the process there still running, is its UDP port open in every \
-         firewall, does a route lead from this interface to the peer's address? If not, set \
-         FI_SQUALL_IFACE to the network that all hosts of the job share, such as 10.1.0.0/16. \
-         FI_SQUALL_DEADLINE sets how long to wait";
+        "the peer never answered. Is its process still running, is its UDP port open in every firewall, does a \
+         route lead from this interface to its address? If not, set FI_SQUALL_IFACE to the network that all hosts \
+         of the job share, such as 10.1.0.0/16. FI_SQUALL_DEADLINE sets how long to wait";
     TimedOut = 5, TIMEDOUT,
         "the peer answered before, then fell silent: its process or host died or was stopped, or the \
          network in between is cut. FI_SQUALL_DEADLINE sets how long to wait";
@@ -62,11 +61,11 @@ faults! {
         "the peer closed its endpoint, refused the connection context, or gave up on it after the network \
          had let nothing through for FI_SQUALL_DEADLINE; if it is still running, new operations may succeed";
     BadKey = 8, KEYREJECTED,
-        "the target has no memory region with this key that the range is inside of and that was registered \
-         for this access (FI_REMOTE_READ, FI_REMOTE_WRITE, or both for an atomic that fetches or \
-         compares); which of these it is, the target does not report, but it counts them (rx_key_unknown, \
-         rx_out_of_range, rx_not_permitted in its FI_SQUALL_STATS). Is the region closed already, or another \
-         domain's? Without FI_MR_VIRT_ADDR remote addresses are offsets from the region's start";
+        "the target has no memory region with this key that contains the range and was registered for this access \
+         (FI_REMOTE_READ, FI_REMOTE_WRITE, or both for an atomic that fetches or compares). Only the target's \
+         counters tell which of them is wrong (rx_key_unknown, rx_out_of_range, rx_not_permitted in its \
+         FI_SQUALL_STATS). Is the region closed already, or another domain's? Without FI_MR_VIRT_ADDR remote \
+         addresses are offsets from the region's start";
     OutOfRange = 9, ACCES,
         "the range is not inside the target's memory region. Without FI_MR_VIRT_ADDR remote addresses \
          are offsets from the region's start. (Other implementations report this; squall reports BadKey)";
@@ -76,18 +75,17 @@ faults! {
     Refused = 11, REMOTEIO,
         "the target refused the operation";
     WrongJob = 12, ACCES,
-        "the target belongs to another job. Give both ends the same FI_SQUALL_JOB, or the application's same auth_key";
+        "the target belongs to another job. Give both ends the same FI_SQUALL_JOB or auth_key";
     OtherInstance = 13, CONNREFUSED,
-        "another endpoint is at the peer's address than the one whose address was given: either that one is \
-         gone and another process has its port now, or two hosts have the same address; then \
-         choose the interface that others can reach with FI_SQUALL_IFACE";
+        "another endpoint than the one that was meant is at the peer's address: either that one is gone and another \
+         process has its port now, or two hosts have the same address; then choose the interface that others can \
+         reach with FI_SQUALL_IFACE";
     OtherVersion = 14, CONNREFUSED,
         "the peer's build of squall speaks another version of the wire format: install the same one on all \
          hosts";
     OtherKey = 15, ACCES,
-        "the two ends do not have the same job key: one has none, or another one, or an address \
-         translation (NAT) lies between them, which the proofs of a key do not allow. Give both the same \
-         FI_SQUALL_KEY_FILE, or the same auth_key";
+        "the two ends do not have the same job key, or one has none, or an address translation (NAT) lies between \
+         them, which the proofs of a key do not allow. Give both the same FI_SQUALL_KEY_FILE or auth_key";
     NotListed = 16, ACCES,
         "the peer talks only to addresses in its address vector (FI_SQUALL_PEERS=av there), and ours was never in it";
     Unaligned = 17, INVAL,
@@ -103,8 +101,8 @@ faults! {
         "the target could not move the bytes to or from its memory: its device driver failed, or, on one host, the \
          memory was taken back. The target's log has the reason";
     OtherEncryption = 21, ACCES,
-        "one of the two ends encrypts its packets, and the other one does not. Give both the same FI_SQUALL_TSS, and \
-         the same job key";
+        "one of the two ends encrypts its packets, and the other one does not. Give both the same FI_SQUALL_TSS and \
+         job key";
 }
 
 /// The name of a libfabric error that the table uses.

@@ -4,8 +4,6 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use squall_base::Merge;
-
 use crate::host::param;
 use crate::reports::{fault, stats};
 
@@ -14,10 +12,8 @@ fn parameters() -> String {
     let mut text = String::from(
         "# Parameters\n\n\
          Environment variables, or entries of libfabric's configuration; `fi_info -e` prints the same \
-         list. Sizes take K, M and G, times ns, us, ms and s. A name that is none of these, and a \
-         value that cannot be had, is reported on standard error. Made from `provider/host/param.rs`; names of algorithms \
-         and scopes are from `cc/src/registry.rs` and `cc/src/registry/`, those of loss detectors from \
-         `reliability/src/detection.rs`.\n\n\
+         list. Sizes take K, M and G, times ns, us, ms and s. Unknown names, and values that \
+         cannot be honoured, are reported on standard error. Made from `provider/host/param.rs`.\n\n\
          | variable | default | meaning |\n|---|---|---|\n",
     );
     for spec in param::TABLE {
@@ -43,11 +39,9 @@ fn errors() -> String {
          are logged and counted instead:\n\n\
          - An operation whose completion was reported when its bytes were copied \
          (`lost_after_completion`): it has had its entry.\n\
-         - An inject call to a peer that has closed its endpoint in good order. The peer does not wait for the \
-         message, and applications that end their connections one by one (`MPI_Comm_disconnect`) \
-         send some although nothing is wrong. A peer has closed in good order when it closed the shared-memory \
-         channel or a connection context that had been in use lately (15 s), and nothing was heard of it since. \
-         A process that was killed, a host that is silent, and another process at the peer's address are \
+         - An inject call to a peer that has closed its endpoint in good order, as in `MPI_Comm_disconnect`: the peer \
+         has closed the shared-memory channel, or a connection context that was in use in the last 15 s, and is silent \
+         since. A process that was killed, a host that is silent, and another process at the peer's address are \
          errors.\n\n\
          | prov_errno | name | err | meaning and cure |\n|---|---|---|---|\n",
     );
@@ -69,10 +63,10 @@ fn errors() -> String {
 fn statistics() -> String {
     let mut text = String::from(
         "# Statistics\n\n\
-         What `FI_SQUALL_STATS` writes for each endpoint, a line each time: `text`, or `json` with the flows as a \
-         list; and what `squall top` shows of endpoints while they are open. Counts \
-         since the endpoint was opened; of two endpoints they add up, but for what is the largest or the \
-         smallest of something. Made from the tables in which they are declared.\n",
+         What `FI_SQUALL_STATS` (`text`, or `json` with the flows as a list) writes for each endpoint, and \
+         `squall top` shows while it is open. Values count since the endpoint was opened, windows (`cwnd`) are in \
+         bytes. Over several endpoints values add up; of `open_ms`, and of what is the largest or smallest of \
+         something, the largest or smallest remains.\n",
     );
     let tables = [
         ("The network's port", squall_net::Counters::ROWS),
@@ -81,19 +75,14 @@ fn statistics() -> String {
         ("Progress", stats::Turns::ROWS),
     ];
     for (title, rows) in tables {
-        let _ = write!(text, "\n## {title}\n\n| name | unit | meaning |\n|---|---|---|\n");
+        let _ = write!(text, "\n## {title}\n\n| name | meaning |\n|---|---|\n");
         for row in rows {
-            let unit = match row.merge {
-                Merge::Sum => row.unit.to_owned(),
-                Merge::Max => format!("{}, largest", row.unit),
-                Merge::Min => format!("{}, smallest", row.unit),
-            };
-            let _ = writeln!(text, "| `{}` | {unit} | {} |", row.name, row.help);
+            let _ = writeln!(text, "| `{}` | {} |", row.name, row.help);
         }
     }
-    text.push_str("\n## Derived values\n\n| name | unit | meaning |\n|---|---|---|\n");
-    for stats::DerivedStatistic { name, unit, help, .. } in stats::DERIVED {
-        let _ = writeln!(text, "| `{name}` | {unit} | {help} |");
+    text.push_str("\n## Derived values\n\n| name | meaning |\n|---|---|\n");
+    for stats::DerivedStatistic { name, help, .. } in stats::DERIVED {
+        let _ = writeln!(text, "| `{name}` | {help} |");
     }
     text.push_str("\n## Each flow\n\n| name | meaning |\n|---|---|\n");
     for (name, help) in stats::FLOW {
@@ -105,9 +94,9 @@ fn statistics() -> String {
     let _ = write!(
         text,
         "\n## Each path of a flow\n\n`by_path` in JSON, with the number of the path (`path`); with more than {distinct} paths, those that are equal \
-         modulo {distinct} share an entry. Packets are counted to a path when the next train begins, or when the statistics are read.\n\n\
+         modulo {distinct} share an entry. Packets count to a path when the next train begins, or when statistics are read.\n\n\
          `squall top --serve` has them as `squall_path_packets_total` and so on, with the labels `peer`, `initiator` and `path` behind those of the \
-         endpoint: of the {flows} flows of an endpoint with most bytes, and of paths that were used, so {most} series each at most.\n\n\
+         endpoint: of the {flows} flows with most bytes, and of paths that were used, so {most} series each at most.\n\n\
          | name | meaning |\n|---|---|\n"
     );
     for (name, help) in squall_monitor::PATH {

@@ -100,7 +100,7 @@ def sim(topo: str | pathlib.Path, load: str | pathlib.Path, **options: Option | 
 def plan(name: str | pathlib.Path, **options: Option | Sequence[Option]) -> pandas.DataFrame:
     """Runs an experiment, as `squall plan run NAME` does. Returns a row for each run.
 
-    Columns: the parameters that vary, `seed`, every metric (docs/metrics.md). `attrs["provenance"]` has the settings that
+    Columns: the parameters that vary, `seed`, every metric (docs/plans.md). `attrs["provenance"]` has the settings that
     all runs share.
 
     Raises SquallError, with the program's message, if a value is invalid, and ImportError without pandas.

@@ -80,19 +80,19 @@ def cell(costs: dict[str, int], cases: tuple[str, ...]) -> str:
     return "/".join(dict.fromkeys(str(value) for value in values))
 
 
-def write_readme(kind: str, name: str, state: int, instructions: str) -> None:
-    """Puts bytes and range into the algorithm's row of cc/README.md."""
-    path = ROOT / "cc" / "README.md"
+def write_row(kind: str, name: str, state: int, instructions: str) -> None:
+    """Puts bytes and range into the algorithm's row of docs/your-algorithm.md."""
+    path = ROOT / "docs" / "your-algorithm.md"
     text = path.read_text(encoding="utf-8")
     # Selectors stand behind their heading, and share names with senders.
     at = text.index("\n## Path selectors") if kind == "selector" else text.index("\n## Senders")
-    row = re.compile(rf"^(\| {re.escape(name)} \|(?:[^|\n]*\|){{3}}) [^|\n]* \| [^|\n]* (\|[^|\n]*\|)$", re.M)
-    need(row.search(text, at), f"cc/README.md has no row for {name}")
-    path.write_text(text[:at] + row.sub(rf"\g<1> {state} | {instructions} \g<2>", text[at:], count=1), encoding="utf-8")
+    row = re.compile(rf"^(\| {re.escape(name)} \|(?:[^|\n]*\|){{3}}) [^|\n]* \| [^|\n]* \|$", re.M)
+    need(row.search(text, at), f"docs/your-algorithm.md has no row for {name}")
+    path.write_text(text[:at] + row.sub(rf"\g<1> {state} | {instructions} |", text[at:], count=1), encoding="utf-8")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--readme", action="store_true", help="write bytes and ranges into cc/README.md")
+    parser.add_argument("--write", action="store_true", help="write bytes and ranges into docs/your-algorithm.md")
     parser.add_argument(
         "names", nargs="*", help="only these algorithms; senders with parameters if wanted: nscc:vai=1,sf=30"
     )
@@ -112,10 +112,10 @@ def main(args: argparse.Namespace) -> int:
             state, costs = measure(program, kind, name, choice)
             reported = [cases for _, cases in (REPORTS if kind == "sender" else SIGNALS)]
             worst = max(costs[case] for cases in reported for case in cases)
-            # The README's range is that of acknowledgements: the first five columns, or all of a selector.
+            # The page's range is that of acknowledgements: the first five columns, or all of a selector.
             normal = [costs[case] for cases in (reported[:5] if kind == "sender" else reported) for case in cases]
-            if args.readme and name in listed:
-                write_readme(kind, name, state, f"{min(normal)} to {max(normal)}")
+            if args.write and name in listed:
+                write_row(kind, name, state, f"{min(normal)} to {max(normal)}")
             rows.append([name, str(state), str(worst), *(cell(costs, cases) for _, cases in columns)])
             if kind == "sender" and name in HELD:
                 if worst > MOST_INSTRUCTIONS:

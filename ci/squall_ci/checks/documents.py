@@ -311,6 +311,8 @@ def run_guide(only: str, tally: Tally) -> None:
         if not (built / venv.name).exists():
             (built / venv.name).symlink_to(venv)
     env = {name: value for name, value in os.environ.items() if name != "CARGO_TARGET_DIR"}
+    # The guide builds `squall` in the profile `sim`. Its export of PATH ends with the shell of that line.
+    env["PATH"] = os.pathsep.join([str(built / "sim"), env["PATH"]])
     for block in blocks((ROOT / GUIDE).read_text()):
         if only not in block.text:
             continue

@@ -1,7 +1,7 @@
-"""Begin a congestion control of your own: its files, its row in the registry, its rows in cc/README.md and docs/parameters.md.
+"""Begin a congestion control of your own: its files, its row in the registry, and its place in the documents.
 
 NAME is what users set: FI_SQUALL_CC=NAME, squall sim --cc NAME. The new algorithm works at once: additive increase and
-multiplicative decrease, with two parameters and tests. docs/your-algorithm.md shows how to change it.
+multiplicative decrease, with two parameters and tests. docs/your-algorithm.md, which lists it now, shows how to change it.
 """
 
 import argparse
@@ -31,17 +31,18 @@ def insert(text: str, before: str, line: str) -> str:
 def edits(name: str, about: str) -> dict[pathlib.Path, str]:
     """Returns the new text of the files that list all algorithms."""
     kind = type_name(name)
-    baselines, registry, readme = CC / "src" / "baselines.rs", CC / "src" / "registry.rs", CC / "README.md"
+    baselines, registry = CC / "src" / "baselines.rs", CC / "src" / "registry.rs"
+    algorithms, parameters = ROOT / "docs" / "your-algorithm.md", ROOT / "docs" / "parameters.md"
     text = insert(baselines.read_text(), r"^mod bbr;", f"mod {name};\n")
     text = insert(text, r"^pub use bbr::", f"pub use {name}::{{{kind}, {kind}Config}};\n")
     row = f'    /// {about}.\n    {kind}({kind}, {kind}Config) = "{name}", "{about}";\n'
     table = insert(registry.read_text(), r"^    /// A window that never changes\.\n    Fixed\(", row)
     table = insert(table, r"^use crate::baselines::", f"use crate::baselines::{{{kind}, {kind}Config}};\n")
-    # A test refuses the dashes until ci/run bench cc --readme has counted bytes and instructions.
+    # A test refuses the dashes until ci/run bench cc --write has counted bytes and instructions.
     line = f"| {name} | {about} | marks | nothing | - | - |\n"
-    page = ROOT / "docs" / "parameters.md"
-    names = insert(page.read_text(), r", none\. \|$", f", {name}")
-    return {baselines: text, registry: table, readme: insert(readme.read_text(), r"^\| none \|", line), page: names}
+    rows = insert(algorithms.read_text(), r"^\| none \|", line)
+    names = insert(parameters.read_text(), r", none\. \|$", f", {name}")
+    return {baselines: text, registry: table, algorithms: rows, parameters: names}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,21 +1,20 @@
 """Check the Python code: ruff (lints and format), mypy, and the tool's own unit tests.
 
 The rules for ci/, fabtests/mpi and python/ are in ci/pyproject.toml. With --fix, ruff first formats
-and mends what it can, and fabtests/RESULTS.md, the table of ci/README.md and the tables of figures
-(README.md, docs/performance.md) are generated anew.
+and mends what it can, and the table of fabtests/README.md and the tables of figures (README.md,
+docs/performance.md) are generated anew.
 """
 
 import argparse
 import os
 import sys
 
-from squall_ci import cli, figures, results
+from squall_ci import figures, results
 from squall_ci.paths import MPI_TESTS, need, ROOT, RUN, TARGET
 from squall_ci.process import run, Word
 from squall_ci.steps import run_steps, Step
 
 BIN = TARGET / "venv-lint" / "bin"
-README = ROOT / "ci" / "README.md"
 CONFIG = ROOT / "ci" / "pyproject.toml"
 
 
@@ -33,7 +32,6 @@ def main(args: argparse.Namespace) -> int:
             run([*ruff, *words, *cache, *code], os.environ)
         results.write_page()
         figures.write_pages()
-        README.write_text(cli.with_listing(README.read_text()))
     mypy: list[Word] = [BIN / "mypy", "--config-file", CONFIG, "--cache-dir", TARGET / "lint-cache" / "mypy", *code]
     # The tests run on the Python that runs this tool.
     tests: list[Word] = [sys.executable, "-m", "unittest", "discover", "-s", ROOT / "ci/squall_ci/tests", "-t", ROOT / "ci"]

@@ -40,11 +40,6 @@ class Registry(unittest.TestCase):
                 for name in names:
                     self.assertIn(name.partition(".")[0], sys.stdlib_module_names | {"squall_ci"}, path)
 
-    def test_the_readme_holds_the_table_of_list(self) -> None:
-        readme = (ROOT / "ci" / "README.md").read_text(encoding="utf-8")
-        self.assertIn("| ci/run ", readme)
-        self.assertTrue(readme == cli.with_listing(readme), "ci/README.md has another table: run ci/run python --fix")
-
     def test_the_documents_name_commands_that_exist(self) -> None:
         grep = ["git", "grep", "-hoE", r"ci/run [a-z][a-z0-9-]*( [a-z0-9-]+)?", "--", ":!ci/squall_ci/tests"]
         found = subprocess.run(grep, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()

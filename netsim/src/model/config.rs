@@ -3,7 +3,7 @@
 //! follow from them in one network ([`NetworkConfig`]).
 //!
 //! A field of [`NetworkOptions`] *is* a key of a plan's `[network]`, an `--option` of `squall sim`
-//! and `squall emulate up`, a word of `squall emulate status` and a row of `docs/network.md`; its
+//! and `squall emulate up`, a word of `squall emulate status` and a key in `docs/plans.md`; its
 //! comment is the help of all of them.
 
 use core::fmt;
@@ -78,7 +78,7 @@ pub struct NetworkOptions {
     /// telemetry.
     #[arg(long)]
     pub telemetry: bool,
-    /// Further features of switches, with their parameters: NAME[:KEY=VALUE,..], several joined by + (docs/network.md lists them).
+    /// Further features of switches, with their parameters: NAME[:KEY=VALUE,..], several joined by + (docs/plans.md lists them).
     #[arg(long, value_name = "FEATURES")]
     pub features: Option<FeatureList>,
     /// Time from the failure of a link until routing avoids it, microseconds (default 0; in a live

@@ -1,13 +1,15 @@
-//! Generates `docs/plans.md` from the comments of the tables.
+//! Generates `docs/plans.md` from the comments of the tables, the switch features and the metrics.
 
 use squall_netsim::documents::is_up_to_date;
+use squall_netsim::model::registered;
+use squall_netsim::output::Metric;
 
 const HEAD: &str = "\
 # Keys of a plan
 
-A plan is a file in TOML: a scene, what is varied in it, and what is expected to come out. `squall plan list` names those that come \
-with squall, `squall plan show NAME` prints one to begin with. A mistake is reported with file, line and what was expected. The tables \
-below are generated from the code that reads plans.
+A plan is a TOML file: a scene, what is varied in it, and what is expected to come out. `squall plan list` names the \
+plans that come with squall, `squall plan show NAME` prints one to begin with, and `squall plan run` runs one. A \
+mistake is reported with file, line and what was expected. The keys are generated from the code that reads plans.
 
 ```toml
 title = \"Permutation of 2 MiB, oversubscribed\"
@@ -37,8 +39,38 @@ over = { transport = \"eqds\" }
 at_most = 1.0
 ```
 
-Lengths are bytes, or take a unit: `16K` and `16KiB` are 16384 bytes, `16KB` 16000; M and G likewise. A kind has the keys of its section, and those that its table gives to several kinds. \
-Metrics are in [metrics.md](metrics.md), and the parameters of congestion control in [algorithms.md](algorithms.md).
+Lengths are bytes, or take a unit: `16K` and `16KiB` are 16384 bytes, `16KB` 16000; M and G likewise. A table of \
+kinds names the keys of each kind. Where a key differs between kinds, the kinds are in brackets. \
+[your-algorithm.md](your-algorithm.md) has the parameters of congestion control.
+";
+
+/// The text before the keys of `[network]`.
+const NETWORK: &str = "
+## `[network]`
+
+Each key is an option of `squall sim` and `squall emulate up`, whose `--help` explains it: `queue_bdp` is \
+`--queue-bdp`. A list such as `ecn` is `[0.2, 0.8]` in a plan and `0.2,0.8` on a command line. `squall emulate \
+status` shows what a running emulator has, before scaling. The keys: ";
+
+/// The text above the switch features.
+const FEATURES: &str = "
+### Switch features
+
+`features` takes names with parameters, several joined by `+`: `rates`, `deflection:tokens=3,short=16KiB`. A network \
+may have several; the switches run their programs in this order.
+
+";
+
+/// The text above the metrics.
+const METRICS: &str = "
+## Metrics
+
+Numbers that are computed from a run: columns of `runs.csv` and `runs.parquet`, `metrics` and `metric` of a plan, \
+`squall report --metrics`. One with a range, `p99_slowdown(1MB..)`, is computed from the flows alone that have so \
+many bytes. A run may not have one: its cell is empty.
+
+| metric | unit | what |
+|---|---|---|
 ";
 
 /// Returns the text between the braces behind `head`.
@@ -48,10 +80,9 @@ fn body<'a>(source: &'a str, head: &str) -> &'a str {
     body.split_once(&format!("\n{indent}}}")).expect("its end").0
 }
 
-/// Returns the rows of a table: the keys of a struct or a variant with their comments.
-fn rows(body: &str) -> String {
-    let mut made = String::from("| key | meaning |\n|---|---|\n");
-    let mut meaning = Vec::new();
+/// Returns the keys of a struct or a variant, and their comments.
+fn keys(body: &str) -> Vec<(String, String)> {
+    let (mut found, mut meaning) = (Vec::new(), Vec::new());
     for line in body.lines().map(str::trim) {
         if let Some(words) = line.strip_prefix("/// ") {
             meaning.push(words);
@@ -59,10 +90,19 @@ fn rows(body: &str) -> String {
             // The tables of a scene have parts of their own.
             if !meaning.is_empty() {
                 let key = if key == "places" { "where" } else { key.trim_start_matches("pub ") };
-                made += &format!("| `{key}` | {} |\n", meaning.join(" "));
+                found.push((key.to_owned(), meaning.join(" ")));
             }
             meaning.clear();
         }
+    }
+    found
+}
+
+/// Returns the list of the keys of a struct.
+fn rows(body: &str) -> String {
+    let mut made = String::new();
+    for (key, meaning) in keys(body) {
+        made += &format!("- `{key}`: {meaning}\n");
     }
     made
 }
@@ -83,10 +123,17 @@ fn kebab(name: &str) -> String {
     kebab
 }
 
-/// Returns a section for each kind of a table: the variants of an enum, with the keys of each.
+/// A kind of a table: a variant of an enum.
+struct Kind {
+    name: String,
+    meaning: String,
+    keys: Vec<(String, String)>,
+}
+
+/// Returns the kinds of a table: the variants of an enum, with the keys of each.
 /// `newtypes` are the sources of variants that are a struct.
-fn kinds(source: &str, name: &str, tag: &str, newtypes: &[(&str, &str)]) -> String {
-    let (mut made, mut meaning) = (String::new(), Vec::new());
+fn variants(source: &str, name: &str, newtypes: &[(&str, &str)]) -> Vec<Kind> {
+    let (mut found, mut meaning) = (Vec::new(), Vec::new());
     let variants = body(source, &format!("enum {name}"));
     for line in variants.lines().filter_map(|line| line.strip_prefix("    ")) {
         if let Some(words) = line.strip_prefix("/// ") {
@@ -97,21 +144,41 @@ fn kinds(source: &str, name: &str, tag: &str, newtypes: &[(&str, &str)]) -> Stri
                 Some((kind, inner)) => {
                     let inner = inner.trim_end_matches(')');
                     let source = newtypes.iter().find(|known| known.0 == inner).expect(inner).1;
-                    (kind, rows(body(source, &format!("struct {inner}"))))
+                    (kind, keys(body(source, &format!("struct {inner}"))))
                 }
                 None if line.ends_with('{') => {
-                    (variant, rows(body(variants, &format!("    {variant}"))))
+                    (variant, keys(body(variants, &format!("    {variant}"))))
                 }
-                None => (variant, String::new()),
+                None => (variant, Vec::new()),
             };
-            let sep = if keys.is_empty() { "" } else { "\n" };
-            made += &format!(
-                "\n### `{tag} = \"{}\"`\n\n{}\n{sep}{keys}",
-                kebab(kind),
-                meaning.join(" ")
-            );
+            found.push(Kind { name: kebab(kind), meaning: meaning.join(" "), keys });
             meaning.clear();
         }
+    }
+    found
+}
+
+/// Returns a table of kinds, and a list of their keys.
+/// A key that differs between kinds has a line for each meaning, which names the kinds.
+fn kinds(tag: &str, kinds: &[Kind]) -> String {
+    let mut made = format!("\n| `{tag}` | | keys |\n|---|---|---|\n");
+    let mut meanings: Vec<(&str, &str, Vec<&str>)> = Vec::new();
+    for kind in kinds {
+        let names: Vec<String> = kind.keys.iter().map(|(key, _)| format!("`{key}`")).collect();
+        made += &format!("| `{}` | {} | {} |\n", kind.name, kind.meaning, names.join(", "));
+        for (key, meaning) in &kind.keys {
+            let (key, meaning, name) = (key.as_str(), meaning.as_str(), kind.name.as_str());
+            match meanings.iter_mut().find(|known| known.0 == key && known.1 == meaning) {
+                Some(known) => known.2.push(name),
+                None => meanings.push((key, meaning, vec![name])),
+            }
+        }
+    }
+    made += "\n";
+    for (key, meaning, of) in &meanings {
+        let differs = meanings.iter().filter(|other| other.0 == *key).count() > 1;
+        let of = if differs { format!(" ({})", of.join(", ")) } else { String::new() };
+        made += &format!("- `{key}`{of}: {meaning}\n");
     }
     made
 }
@@ -121,43 +188,70 @@ fn shared(source: &str, name: &str, whose: &str) -> String {
     format!("\n{whose}\n\n{}", rows(body(source, &format!("struct {name}"))))
 }
 
+/// Returns the list of the switch features and their parameters.
+fn features() -> String {
+    let mut made = FEATURES.to_owned();
+    for feature in registered() {
+        let name = feature.name();
+        made += &format!("- `{name}`: {}.\n", feature.help());
+        for parameter in feature.parameters() {
+            made += &format!("- `{name}:{}={}`: ", parameter.name, parameter.value);
+            made += &format!("{}.\n", parameter.help);
+        }
+    }
+    made
+}
+
 #[test]
 fn the_page_of_plans_is_up_to_date() {
+    squall_research::register();
     let (top, scene) = (include_str!("load.rs"), include_str!("scene.rs"));
     let pattern = include_str!("../../../netsim/src/workload/spec.rs");
     let mix = include_str!("../../../netsim/src/workload/mix.rs");
+    let network = include_str!("../../../netsim/src/model/config.rs");
     let mut made = HEAD.to_owned() + &table(top, "PlanTable", "At the top");
 
     let topology = include_str!("topology.rs");
+    let mut all = variants(topology, "TopologyKind", &[]);
+    all.extend(variants(topology, "FileKind", &[]));
     made += "\n## `[topology]`\n";
-    made += &shared(topology, "LinkTable", "Every kind but `file` has these keys:");
-    made += &kinds(topology, "TopologyKind", "kind", &[]);
-    made += &kinds(topology, "FileKind", "kind", &[]);
+    made += &kinds("kind", &all);
+    made += &shared(topology, "LinkTable", "Every kind but `file` has these keys, too:");
 
-    let workload = include_str!("workload.rs");
+    let mut all = variants(pattern, "Pattern", &[("Mix", mix)]);
+    all.extend(variants(include_str!("workload.rs"), "WorkloadFile", &[]));
     made += "\n## `[workload]`\n";
-    made += &shared(pattern, "JobOptions", "Every kind without a file has these keys:");
-    made += &kinds(pattern, "Pattern", "kind", &[("Mix", mix)]);
-    made += &kinds(workload, "WorkloadFile", "kind", &[]);
+    made += &kinds("kind", &all);
+    made += &shared(pattern, "JobOptions", "Every kind without a file has these keys, too:");
 
-    made += "\n## `[network]`\n\nThe queues and links of the switches, and what switches do with packets: [network.md](network.md) has \
-             all keys.\n";
+    made += NETWORK;
+    let options = keys(body(network, "struct NetworkOptions"));
+    let options: Vec<String> = options.iter().map(|(key, _)| format!("`{key}`")).collect();
+    made += &format!("{}.\n", options.join(", "));
+    made += &features();
 
     let transport = include_str!("transport.rs");
     made += "\n## `[transport]`\n";
     made += &shared(transport, "HostTable", "Every stack has these keys:");
-    made += &kinds(transport, "Stack", "stack", &[("SquallTable", transport)]);
+    made += &kinds("stack", &variants(transport, "Stack", &[("SquallTable", transport)]));
 
     let failure = include_str!("failure.rs");
+    let mut all = variants(failure, "PlaceFailure", &[]);
+    all.extend(variants(failure, "LinkFailure", &[]));
     made += "\n## `[[failure]]`\n";
     made += &shared(failure, "FailureTime", "Every failure has this key:");
-    made += &kinds(failure, "PlaceFailure", "what", &[]);
-    made += &shared(failure, "LinkChoice", "Failures of links have these keys, too:");
-    made += &kinds(failure, "LinkFailure", "what", &[]);
+    made += &kinds("what", &all);
+    let whose = "Failures of links, from `link-down` on, have these keys, too:";
+    made += &shared(failure, "LinkChoice", whose);
 
     made += &table(scene, "ObserveTable", "`[observe]`");
     made += &table(include_str!("credit_network.rs"), "CreditNetworkTable", "`[flits]`");
     made += &table(include_str!("expect.rs"), "ExpectTable", "`[[expect]]`");
     made += &table(top, "QuickTable", "`[quick]`");
+
+    made += METRICS;
+    for metric in Metric::all() {
+        made += &format!("| `{}` | {} | {} |\n", metric.name(), metric.unit(), metric.what());
+    }
     is_up_to_date("plans.md", &made);
 }

@@ -1,16 +1,16 @@
-//! README.md has a complete and correct row for every algorithm.
+//! docs/your-algorithm.md has a complete and correct row for every algorithm.
 
 use squall_cc::base::{Rate, Rng, Span, Time};
 use squall_cc::{NetworkProfile, PathSelector, Paths, PathsConfig, Sender, SenderCc, SenderConfig};
 
-const README: &str = include_str!("../README.md");
+const PAGE: &str = include_str!("../../docs/your-algorithm.md");
 
 /// The command that counts bytes and instructions, for the messages of failures.
-const MEASURE: &str = "`ci/run bench cc --readme` counts them and writes the row";
+const MEASURE: &str = "`ci/run bench cc --write` counts them and writes the row";
 
 /// Returns the rows of the table under the heading `title`, with trimmed cells.
 fn rows(title: &str) -> Vec<Vec<&'static str>> {
-    let (_, section) = README.split_once(&format!("\n## {title}\n")).expect("a section");
+    let (_, section) = PAGE.split_once(&format!("\n## {title}\n")).expect("a section");
     let section = section.split("\n## ").next().unwrap_or_default();
     let table = section.lines().filter(|line| line.starts_with("| "));
     table.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect()
