@@ -140,26 +140,14 @@ impl PacketRun {
         &self.headers[..self.headers_len()]
     }
 
-    /// Writes the headers of the next packets into `out`, one every `stride` bytes, and moves on behind them. There is
-    /// room for whole packets alone, of which there are at most [`PacketRun::max_packets`].
+    /// Hands the headers of the next `count` packets, at most [`PacketRun::max_packets`], to `write` one by one, and
+    /// moves on behind them. Their length is a constant to `write`, so that a few instructions copy them.
     #[inline]
-    pub fn write_next(&mut self, out: &mut [u8], stride: usize) {
-        if self.is_long {
-            self.write_each::<LONG>(out, stride);
-        } else {
-            self.write_each::<SHORT>(out, stride);
-        }
-    }
-
-    /// Writes headers of `N` bytes as [`PacketRun::write_next`] does. With a known length they are copied by a few
-    /// instructions.
-    #[inline]
-    fn write_each<const N: usize>(&mut self, out: &mut [u8], stride: usize) {
-        for packet in out.chunks_exact_mut(stride) {
-            if let (Some(to), Some(from)) =
-                (packet.first_chunk_mut::<N>(), self.headers.first_chunk())
-            {
-                *to = *from;
+    pub fn write_next(&mut self, count: u16, mut write: impl FnMut(&[u8])) {
+        for _ in 0..count {
+            match self.headers.first_chunk::<SHORT>() {
+                Some(short) if !self.is_long => write(short),
+                _ => write(&self.headers),
             }
             self.advance();
         }

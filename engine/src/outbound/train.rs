@@ -1,6 +1,8 @@
 //! Packets that follow the first one of an operation in its GSO train: packets that differ from it
 //! only in their numbers, and the last one.
 
+use core::ops::Range;
+
 use super::packet;
 use crate::base::{Batch, Datagram, UserSlice};
 use crate::memory::Buf;
@@ -119,26 +121,20 @@ impl TrainBuilder<'_, '_> {
         (offset, len): (u32, u32),
     ) {
         let Self { batch, template, like, .. } = self;
-        let headers = template.headers_len();
-        let stride = if P::COPIED { headers + len as usize } else { headers };
-        let (start, slices) = (batch.bytes.len(), batch.slices.len() as u32);
-        batch.bytes.resize(start + stride * usize::from(count), 0);
-        let plain = stride * usize::from(count - u16::from(asks));
-        let (others, last) = batch.bytes[start..].split_at_mut(plain);
-        template.write_next(others, stride);
+        let (start, slices) = (batch.bytes.len() as u32, batch.slices.len() as u32);
+        let mut at = offset as usize;
+        let mut write = |headers: &[u8]| {
+            batch.bytes.extend_from_slice(headers);
+            payload.copy_payload(&mut batch.bytes, at..at + len as usize);
+            at += len as usize;
+        };
+        template.write_next(count - u16::from(asks), &mut write);
         if asks {
             template.request_ack();
-            template.write_next(last, stride);
+            template.write_next(1, &mut write);
         }
-        if P::COPIED {
-            let mut at = offset as usize;
-            for packet in batch.bytes[start..].chunks_exact_mut(stride) {
-                payload.copy_payload(&mut packet[headers..], at);
-                at += len as usize;
-            }
-        }
-        let (start, header) = (start as u32, stride as u32);
-        let headers = headers as u32;
+        let headers = template.headers_len() as u32;
+        let header = if P::COPIED { headers + len } else { headers };
         batch.packets.extend((0..u32::from(count)).map(|n| {
             let (from, first) = (start + n * header, slices + n * P::PIECES);
             let end = from + header;
@@ -167,9 +163,9 @@ trait Payload: Copy {
     /// Number of pieces of user memory per packet, if it is the same for all.
     const PIECES: u32 = 0;
 
-    /// Copies the payload of one packet, which begins at `offset`.
-    fn copy_payload(self, to: &mut [u8], offset: usize) {
-        let _ = (to, offset);
+    /// Appends a copy of the payload of one packet.
+    fn copy_payload(self, to: &mut Vec<u8>, range: Range<usize>) {
+        let _ = (to, range);
     }
 
     /// Adds the pieces of user memory of the last `count` packets, `len` bytes each from `offset`
@@ -184,8 +180,8 @@ impl Payload for &[u8] {
     const COPIED: bool = true;
 
     #[inline]
-    fn copy_payload(self, to: &mut [u8], offset: usize) {
-        to.copy_from_slice(&self[offset..offset + to.len()]);
+    fn copy_payload(self, to: &mut Vec<u8>, range: Range<usize>) {
+        to.extend_from_slice(&self[range]);
     }
 }
 
