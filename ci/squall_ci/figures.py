@@ -358,15 +358,19 @@ def refuse_record(args: argparse.Namespace, part: object) -> None:
     need(not (args.record and changed), f"nothing is recorded: {names} set, and the tables are of the defaults; unset it")
 
 
-def record(command: str, rounds: int, figures: Mapping[str, float]) -> None:
-    """Records the figures of a command in the place of the earlier ones, and writes the pages."""
-    rounded = {key: value if isinstance(value, int) else float(f"{value:.4g}") for key, value in figures.items()}
+def record(rounds: int, measured: Mapping[str, Mapping[str, float]]) -> None:
+    """Records the figures of commands in the place of the earlier ones, and writes the pages."""
     condition = f"{os.cpu_count()} cores, {rounds} round{'s' * (rounds != 1)}, tcp under {tcp_control.control()}"
-    made = Record(processor(), condition, datetime.date.today().isoformat(), commit() or "unknown", rounded)
-    records = load() | {command: made}
+    today, built = datetime.date.today().isoformat(), commit() or "unknown"
+    records = load()
+    for command, values in measured.items():
+        rounded = {key: value if isinstance(value, int) else float(f"{value:.4g}") for key, value in values.items()}
+        records[command] = Record(processor(), condition, today, built, rounded)
     KEPT.write_text(
         json.dumps({name: dataclasses.asdict(one) for name, one in records.items()}, indent=1, sort_keys=True) + "\n"
     )
     write_pages()
-    unseen = "" if command in commands_shown(records) else ": no table shows this command line; take the record out again"
-    say(f"recorded {command}{unseen}")
+    seen = commands_shown(records)
+    for command in measured:
+        unseen = "" if command in seen else ": no table shows this command line; take the record out again"
+        say(f"recorded {command}{unseen}")

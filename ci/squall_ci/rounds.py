@@ -70,8 +70,7 @@ def conclude(
     print(f"\nmedians of {rounds} interleaved rounds, {os.cpu_count()} cores, {load}, tcp under {tcp_control.control()}")
     status = print_missed(missed)
     if measured and args.record:
-        for command, values in measured.items():
-            figures.record(command, rounds, values)
+        figures.record(rounds, measured)
     return status
 
 

@@ -205,5 +205,5 @@ def main(args: argparse.Namespace) -> int:
     head = ["provider", "Gb/s in total", *(title for title, _ in WAITS), "load of the spines before"]
     print(table(head, rows))
     if args.record and not tally.failed:
-        figures.record(f"suite netns --mtu {args.mtu} --rounds {args.rounds}", args.rounds, figures_of(samples))
+        figures.record(args.rounds, {f"suite netns --mtu {args.mtu} --rounds {args.rounds}": figures_of(samples)})
     return tally.finish()

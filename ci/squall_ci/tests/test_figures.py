@@ -92,14 +92,14 @@ class Recording(unittest.TestCase):
             self.assertIn('\n   "1 MiB bandwidth, GB/s, packets": 4.0,\n', figures.KEPT.read_text())
 
     def test_samples_of_networks_become_rows(self) -> None:
-        plan = networks.words(networks.SIZES, False)
+        plan = networks.words(networks.SIZES, False) + networks.costs(False)
         sides = {"squall": 100.04, "tcp": 50.0, networks.PORT: 80.0}
         samples = {
             who: [{word: value / 4 if who == "tcp" and word.startswith("lat:8192:") else value for word in plan}]
             for who, value in sides.items()
         }
         samples[networks.PORT] = [
-            {word: value for word, value in samples[networks.PORT][0].items() if word.startswith("lat")}
+            {word: value for word, value in samples[networks.PORT][0].items() if not word.startswith("cost")}
         ]
         with copies() as pages:
             self.conclude(figures.CABLES[1], networks.figures_of(plan, samples))
@@ -107,6 +107,8 @@ class Recording(unittest.TestCase):
             self.assertIn("| 0.47 | 0.12 at 8 KiB |", row)
             cells = next(line for line in lines("networks") if line.startswith("| 64 KiB |")).split("|")
             self.assertEqual((cells[3], cells[5]), (" 100, 50 ", " 100, 50 "))
+            cells = next(line for line in lines("cables") if line.startswith("| unlimited 1500 |")).split("|")
+            self.assertEqual((cells[3], cells[7], cells[8]), (" 100, 50 ", " 100, 50 ", " 80 "))
 
     def test_ratios_of_an_mpi_become_rows(self) -> None:
         ratios = {(name, size): value for name in mpi.IMB for size, value in ((8, 4.0), (64, 1.0))}
@@ -119,12 +121,12 @@ class Recording(unittest.TestCase):
     def test_waits_of_a_job_become_a_row(self) -> None:
         streams = [{field: seconds for _, field in netns.WAITS} for seconds in (0.02, 0.0251, 4.0)]
         with copies(), contextlib.redirect_stderr(io.StringIO()):
-            figures.record(figures.NETNS, 5, netns.figures_of({"squall": streams, "tcp": streams[2:]}))
+            figures.record(5, {figures.NETNS: netns.figures_of({"squall": streams, "tcp": streams[2:]})})
             self.assertIn(" standstill, ms | 25.1 | 4000 |", "".join(lines("comparison")))
 
     def test_a_command_line_that_no_table_shows_is_reported(self) -> None:
         with copies(), contextlib.redirect_stderr(io.StringIO()) as said:
-            figures.record("suite netns --mtu 1500 --rounds 5", 5, {"longest standstill, ms, squall": 1.0})
+            figures.record(5, {"suite netns --mtu 1500 --rounds 5": {"longest standstill, ms, squall": 1.0}})
             self.assertIn("no table shows this command line", said.getvalue())
 
     def test_parts_and_other_settings_are_not_recorded(self) -> None:
