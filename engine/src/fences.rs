@@ -2,7 +2,7 @@
 //! with `FI_FENCE`, and those whose order the endpoint promised (`msg_order`), because packets arrive
 //! in any order.
 //!
-//! What may overtake what is stated here, once for both ways to a peer. An endpoint promises an
+//! This module states which operations may overtake which, once for both ways to a peer. An endpoint promises an
 //! [`Order`] between classes of operations, and a fence stands for the order of all classes. Packets keep
 //! no order, so an operation waits for all that the order names. A shared-memory channel keeps every
 //! order except that after a read, whose source is read only when its answer leaves

@@ -57,7 +57,7 @@ pub(crate) struct PolicyInput {
     pub(crate) known: bool,
     /// The message is not too long for a copy, and there is room for one.
     pub(crate) room: bool,
-    /// It is a message that leaves on a shared-memory channel and that one record has room for.
+    /// The operation is a message for a shared-memory channel, and one record has room for it.
     pub(crate) record: bool,
     /// The peer supports this project's rendezvous and its confirmation of a match. The response of a
     /// foreign peer shows by itself that a receive has matched.

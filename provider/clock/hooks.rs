@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use squall_base::Time;
 
-/// What a process in virtual time does at each of these points. A child that it forks is in real time again, and keeps
+/// The points at which the clock of a process in virtual time may advance, with a function for each. A child that it forks is in real time again, and keeps
 /// the hooks, so that each of them finds out which time it is.
 pub(crate) trait Hooks: Sync {
     /// Returns the virtual time, or `None` in real time.

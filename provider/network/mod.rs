@@ -1,4 +1,4 @@
-//! What an endpoint knows of the network before it opens: formats of addresses, interfaces, and the wire of its peers.
+//! The network as an endpoint finds it before it opens: formats of addresses, interfaces, and the wire of its peers.
 
 pub(crate) mod addr;
 pub(crate) mod nic;

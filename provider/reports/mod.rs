@@ -1,4 +1,4 @@
-//! What the user sees of the provider: statistics, the live page, traces, logs of keys, the texts of errors, and the
+//! Reports to the user: statistics, the live page, traces, logs of keys, the texts of errors, and the
 //! generated pages of the manual.
 
 pub(crate) mod fault;

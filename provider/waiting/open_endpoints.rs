@@ -7,7 +7,7 @@ use squall_base::Time;
 
 use crate::objects::PerProcess;
 
-/// An enabled endpoint, for whoever serves it without knowing more of it: threads of ours, and the end of the process.
+/// An enabled endpoint, for threads of the provider and the end of the process, which serve it without knowing more of it.
 pub(crate) trait OpenEndpoint: Send + Sync {
     /// Makes progress as the application does, on a progress thread, unless another thread does so now. Returns whether
     /// anything happened.

@@ -274,7 +274,7 @@ pub struct Feedback<'a> {
     pub app_limited: bool,
     /// The report is about a retransmission.
     pub retransmitted: bool,
-    /// What only some algorithms read.
+    /// The fields that only some algorithms read.
     pub extension: FeedbackExtension<'a>,
 }
 

@@ -12,7 +12,7 @@ use crate::packet_outcome::PacketOutcome;
 use crate::reliability::{Delivery, RunArrival};
 use crate::wire::{Opcode, Ses};
 
-/// What became of a data packet in the message layer, and the packets behind it whose payload was
+/// The outcome of a data packet in the message layer, and the packets behind it whose payload was
 /// placed with its own.
 pub(super) struct Placed {
     pub(super) outcome: PacketOutcome,

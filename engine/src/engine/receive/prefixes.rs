@@ -15,7 +15,7 @@ pub(super) fn is_prefixed(packet: &[u8]) -> bool {
     packet.first().is_some_and(|first| first >> 3 >= Fragment::TYPE)
 }
 
-/// What the headers before a packet say.
+/// The content of the private headers before a packet.
 struct Prefixes {
     /// Length with which the packet left its sender, in bytes. Congestion control counts it.
     bytes: usize,
