@@ -183,18 +183,18 @@ crate::base::counters! {
         tx_calls: sum "calls",
         /// Times that the socket was full.
         tx_blocked: sum "times",
-        /// Packets that the kernel dropped before they left, because of a full queue, a policy, or
-        /// a device with a smaller MTU.
+        /// Packets that the kernel dropped before they left: a full queue, a policy, or a device
+        /// with a smaller MTU.
         tx_dropped: sum "packets",
         /// Packets that the kernel refused for good.
         tx_failed: sum "packets",
-        /// Sent packets that left as frames through AF_XDP (FI_SQUALL_PORT_KIND=xdp).
+        /// Packets sent as frames through AF_XDP.
         tx_xdp_packets: sum "packets",
         /// Packets received.
         rx_packets: sum "packets",
-        /// Received packets that arrived as frames through AF_XDP.
+        /// Packets received as frames through AF_XDP.
         rx_xdp_packets: sum "packets",
-        /// Frames of AF_XDP that were dropped because a length or checksum was wrong.
+        /// Frames of AF_XDP dropped because a length or checksum was wrong.
         rx_xdp_damaged: sum "packets",
         /// UDP payload bytes of the received packets.
         rx_bytes: sum "bytes",
@@ -206,8 +206,7 @@ crate::base::counters! {
         rx_empty: sum "calls",
         /// Datagrams that the socket dropped for lack of buffer.
         rx_overflow: sum "packets",
-        /// Messages that the kernel truncated. None is expected, because the buffers hold the
-        /// longest UDP datagram.
+        /// Messages that the kernel truncated; none is expected.
         rx_truncated: sum "packets",
         /// Received packets with a mark (Congestion Experienced).
         rx_ce: sum "packets" as "rx_ce_marks",
@@ -215,22 +214,22 @@ crate::base::counters! {
         crc_errors: sum "packets",
         /// Packets encrypted and sent.
         tx_sealed: sum "packets",
-        /// Packets dropped because no secret is shared with their destination, or because the
-        /// counter of the secret has reached its end.
+        /// Packets dropped because no secret is shared with their destination, or the secret's
+        /// counter has ended.
         tx_unsealable: sum "packets",
         /// Received packets that were decrypted.
         rx_opened: sum "packets",
-        /// Received packets dropped because their authentication tag was wrong.
+        /// Packets dropped because their authentication tag was wrong.
         rx_bad_tag: sum "packets",
-        /// Received packets dropped because they had arrived before, or came very late.
+        /// Packets dropped because they had arrived before, or very late.
         rx_replayed: sum "packets",
-        /// Received packets dropped because no secret is shared with their sender.
+        /// Packets dropped because no secret is shared with their sender.
         rx_unknown_sender: sum "packets",
-        /// Received packets dropped because they were not encrypted.
+        /// Packets dropped because they were not encrypted.
         rx_clear: sum "packets",
-        /// Received encrypted packets dropped because a switch had trimmed them.
+        /// Encrypted packets dropped because a switch had trimmed them.
         rx_sealed_trimmed: sum "packets",
-        /// ICMP errors and local errors that were read.
+        /// ICMP and local errors that were read.
         errors: sum "errors" as "icmp_errors",
         /// Injected faults: packets dropped.
         fault_dropped: sum "packets",

@@ -47,8 +47,8 @@ impl SwitchFeature for Rates {
             FeatureParameter {
                 name: "forget_us",
                 value: "US",
-                help: "after how long without a rate packet a flow is no longer counted, microseconds; 0 for never (default 64 \
-                       base round trips)",
+                help: "microseconds without a rate packet after which a flow is no longer counted; 0 for never (default 64 base \
+                       round trips)",
             },
             FeatureParameter {
                 name: "capacity",

@@ -529,6 +529,8 @@ fn completions_and_manual_pages_name_every_command() {
         let output = folder.squall(&format!("completions {shell}"));
         assert!(text(&output.stdout).contains("fail-links"), "{shell}");
     }
+    let metrics = folder.squall("report --help");
+    assert!(text(&metrics.stdout).contains("p99_fct (us): 99th percentile"));
     let output = folder.squall("man pages");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     for page in [

@@ -1,6 +1,6 @@
 //! Rate packets (s-PERC). An endpoint sends one along the path of a flow, each link on the path
 //! writes an entry into it, and the receiver sends it back. UE has no such packet; `docs/wire.md`
-//! gives its layout.
+//! gives its layout, and [`RateHead`] and [`RateEntry`] the fields in their order.
 //!
 //! Links write into packets on the path of the data ([`RateStage::Asks`], [`RateStage::Leaves`]) and
 //! do not change those on the way back.
@@ -70,7 +70,8 @@ pub enum RateState {
     Here = 2,
 }
 
-/// Entry of one link.
+/// Entry of one link. Byte 16 has the state from bit 2 on, `ignore` in bit 1 and `fresh` in bit 0;
+/// the three bytes behind it are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct RateEntry {
     /// Number of the link.

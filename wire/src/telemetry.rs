@@ -1,6 +1,6 @@
 //! Telemetry headers. Switches write records into the header before a data packet, and the receiver
 //! returns the records before the acknowledgement. UE has no such header; `docs/wire.md` gives its
-//! layout.
+//! layout, and [`TelemetryRecord`] the fields of a record in their order.
 //!
 //! An endpoint whose congestion control uses telemetry puts an empty header before each data packet,
 //! and each switch that runs the telemetry program adds its record. The header before an

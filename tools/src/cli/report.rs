@@ -13,6 +13,7 @@ use squall_netsim::output::{Metric, Run, perfetto};
 /// `runs` folder of `squall plan run`) and of documents that other programs wrote. Several results are also drawn over one
 /// another, each named by what differs between them.
 #[derive(Args, Debug)]
+#[command(after_long_help = list_of_metrics())]
 pub(super) struct ReportArgs {
     /// JSON files or folders of them, shown in this order.
     #[arg(required = true, value_name = "FILE")]
@@ -40,6 +41,20 @@ pub(super) struct ReportArgs {
         default_value = "max_fct,mean_fct,p99_fct,spread,over_ideal,goodput,jain,retransmitted,trimmed"
     )]
     metrics: Vec<Metric>,
+}
+
+/// Returns the end of `--help`: name, unit and meaning of each metric.
+fn list_of_metrics() -> String {
+    let mut text = "Metrics, for --metrics and for plans:\n".to_owned();
+    for metric in Metric::all() {
+        let unit = match metric.unit() {
+            "" => String::new(),
+            unit => format!(" ({unit})"),
+        };
+        // A manual page breaks its lines before those that begin with spaces.
+        text.push_str(&format!("  {metric}{unit}: {}\n", metric.what()));
+    }
+    text
 }
 
 pub(super) fn run(args: &ReportArgs) -> Result<u8, Failure> {

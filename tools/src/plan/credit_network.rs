@@ -44,10 +44,10 @@ pub struct CreditNetworkTable {
     pub skew: u32,
     /// Cycles that a memory takes to answer (default 180).
     pub memory: u32,
-    /// Flits of answers that wait in a member for its link, beyond which its memory takes no request (default no limit).
+    /// Flits of waiting answers beyond which a member's memory takes no request (default no limit).
     pub answers: Option<u32>,
-    /// Flits of a virtual channel that wait before a link, and as many behind it (default as many as fit into the round trip
-    /// between two switches).
+    /// Flits of a virtual channel that wait at each end of a link (default a round trip between two
+    /// switches).
     pub buffer: Option<u32>,
 }
 

@@ -27,14 +27,13 @@ pub(super) struct ExpectTable {
     /// Points of the sweep that the statement covers, by the values of axes (default all).
     #[serde(default, rename = "where")]
     places: BTreeMap<String, Value>,
-    /// Further such values. By convention they belong to the axis whose points `over` or `minus` compares.
+    /// Further such values, by convention of the axis that `over` or `minus` compares.
     #[serde(default)]
     of: BTreeMap<String, Value>,
-    /// Divides the metric by that of the points with these values, all other axes being equal.
+    /// Divides the metric by that of the points with these values, all else equal.
     #[serde(default)]
     over: Option<BTreeMap<String, Value>>,
-    /// Subtracts the metric of the points with these values, all other axes being equal. With `over`, the divisor is reduced
-    /// by the same metric.
+    /// Subtracts the metric of the points with these values, with `over` also from the divisor.
     #[serde(default)]
     minus: Option<BTreeMap<String, Value>>,
     /// Upper bound of the result.
@@ -43,13 +42,13 @@ pub(super) struct ExpectTable {
     /// Lower bound of the result.
     #[serde(default)]
     at_least: Option<f64>,
-    /// One point within the bounds suffices, as where a paper says "up to". Otherwise all points must be within them.
+    /// One point within the bounds suffices, as for "up to"; otherwise all must be.
     #[serde(default)]
     any: bool,
-    /// A quick run skips the statement, because it does not run the points that the statement needs.
+    /// A quick run, which lacks points of the statement, skips it.
     #[serde(default)]
     full: bool,
-    /// The reason why the statement does not hold here, if it is known. It is then no failure.
+    /// The reason why the statement does not hold here. It is then no failure.
     #[serde(default)]
     explained: Option<String>,
 }

@@ -63,7 +63,7 @@ pub enum LinkFailure {
 #[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlaceFailure {
-    /// The first links of the top tier are slow downwards, as uet-htsim's -failed has it.
+    /// The first links of the top tier are slow downwards (uet-htsim's -failed).
     Slow {
         /// Links.
         links: u32,
@@ -95,7 +95,7 @@ pub struct LinkChoice {
     pub link: Option<String>,
     /// Instead so many random links between switches.
     pub links: Option<u32>,
-    /// Top-of-rack switches that these links leave, the same number each (default any).
+    /// Top-of-rack switches that these links leave, as many from each (default any).
     pub of_racks: Option<u32>,
 }
 

@@ -89,7 +89,7 @@ struct PlanTable {
     failure: Option<Value>,
     observe: Option<Value>,
     flits: Option<Value>,
-    /// Axes of the sweep: keys of the scene with their values, or named variants that set several keys each.
+    /// Axes: keys of the scene with their values, or named variants that set several keys each.
     #[serde(default)]
     sweep: Table,
     #[serde(default)]

@@ -35,16 +35,17 @@ pub enum TopologyKind {
     FatTree {
         /// Hosts.
         hosts: u32,
-        /// Bandwidth down over bandwidth up, at the top-of-rack switches as far as they can, the rest one tier up (default 1).
+        /// Bandwidth down over bandwidth up, at the top-of-rack switches as far as possible, the
+        /// rest one tier up (default 1).
         #[serde(default = "one")]
         oversubscription: u32,
         /// Tiers, 2 or 3 (default 3).
         #[serde(default = "three")]
         tiers: u8,
-        /// Hosts below a top-of-rack switch (default: for three tiers that of `k`-port switches, for two the power of two
-        /// next above the root of `hosts`).
+        /// Hosts below a top-of-rack switch (default: with three tiers as in a fat tree of `k`-port
+        /// switches, with two the power of two above the root of `hosts`).
         rack: Option<u32>,
-        /// Hosts in each pod of a tree with three tiers (default: as in a fat tree of `k`-port switches).
+        /// Hosts of a pod, with three tiers (default as for `rack`).
         pod: Option<u32>,
     },
     /// Every leaf has a link to every spine.
@@ -55,23 +56,23 @@ pub enum TopologyKind {
         spines: u32,
         /// Hosts below a leaf.
         rack: u32,
-        /// Rate of the links between switches, Gb/s (default as the hosts').
+        /// Rate of links between switches, Gb/s (default as the hosts').
         uplink_gbps: Option<u64>,
     },
     /// One switch.
     Star {
         /// Hosts.
         hosts: u32,
-        /// Latency of the links of the last half of the hosts, ns: hosts of another base RTT (default as `link_ns`).
+        /// Latency of the links of the second half of the hosts, ns (default as `link_ns`).
         far_link_ns: Option<u64>,
     },
-    /// Two switches with one link between them.
+    /// Two switches with one link between them, and half of the hosts at each.
     Dumbbell {
-        /// Hosts, half of them on each side.
+        /// Hosts.
         hosts: u32,
-        /// Rate of the link between the switches, Gb/s (default as the hosts').
+        /// Rate of links between switches, Gb/s (default as the hosts').
         uplink_gbps: Option<u64>,
-        /// Latency of the links of the last half of the hosts, ns: hosts of another base RTT (default as `link_ns`).
+        /// Latency of the links of the second half of the hosts, ns (default as `link_ns`).
         far_link_ns: Option<u64>,
     },
     /// Accelerators below switches that replicate and reduce (Snyder's thesis, section 6.1.4).
@@ -85,11 +86,11 @@ pub enum TopologyKind {
 #[derive(Clone, Copy, PartialEq, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct LinkTable {
-    /// Rate of the hosts' links, Gb/s (default 100; mc: 200, a flit in 0.64 ns).
+    /// Rate of the hosts' links, Gb/s (default 100; mc: 200).
     pub gbps: Option<u64>,
     /// Latency of a link, ns (default 1000, as htsim's; mc: 0).
     pub link_ns: Option<u64>,
-    /// Latency of a switch, ns (default 0, as htsim's; mc: 96, which are 150 cycles).
+    /// Latency of a switch, ns (default 0, as htsim's; mc: 96, 150 cycles).
     pub switch_ns: Option<u64>,
 }
 

@@ -59,8 +59,8 @@ pub struct SquallTable {
     pub ack_bytes: Option<u32>,
     /// Most bytes in a row on one path (default a packet).
     pub train_bytes: Option<u32>,
-    /// Dart's look-ahead: flows to one host that begin within so many microseconds of the first of them are an incast, and the
-    /// first packet of each names all its senders, 2 bytes each (default no such lists).
+    /// Dart's look-ahead: flows to one host that begin within so many microseconds are an incast,
+    /// and the first packet of each names all senders (default off).
     pub look_ahead_us: Option<u64>,
 }
 
@@ -74,8 +74,8 @@ pub struct HostTable {
     pub mtu: Option<u32>,
     /// Smallest retransmission timeout, microseconds.
     pub rto_us: Option<u64>,
-    /// Flows between the same hosts follow one another on one context, or on the queue pairs of one
-    /// connection; otherwise each has its own.
+    /// Flows between two hosts share a context, or the queue pairs of a connection, one after
+    /// another.
     pub per_pair: bool,
     /// Delay of each packet at the receiver, ns.
     pub host_delay_ns: u64,
@@ -83,7 +83,7 @@ pub struct HostTable {
     pub host_jitter_ns: u64,
     /// Hosts take in no more than this, Gb/s (default: whatever arrives).
     pub host_gbps: Option<u64>,
-    /// Bytes that such a host keeps, as a socket's receive buffer; it loses what finds no room (default 4 MiB).
+    /// Receive buffer of such a host, bytes; it drops what finds no room (default 4 MiB).
     pub host_buffer: Option<Bytes>,
 }
 

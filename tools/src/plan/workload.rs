@@ -31,24 +31,24 @@ pub enum WorkloadTable {
 pub enum WorkloadFile {
     /// Messages as CSV.
     Trace {
-        /// Path, relative to the plan.
+        /// File or folder, relative to the plan.
         file: PathBuf,
     },
     /// The trace of a job that ran with `FI_SQUALL_TRACE`.
     Job {
-        /// The folder, relative to the plan.
+        /// File or folder, relative to the plan.
         file: PathBuf,
     },
     /// A GOAL schedule.
     Goal {
-        /// Path, relative to the plan.
+        /// File or folder, relative to the plan.
         file: PathBuf,
     },
     /// htsim's connection matrix, `.cm`. The kind may be left out.
     Matrix {
-        /// Path, relative to the plan.
+        /// File or folder, relative to the plan.
         file: PathBuf,
-        /// Unit of `start`: `ps`, or `us`, as uet-htsim's UEC binary reads it (default `ps`).
+        /// Unit of `start`: `ps`, or `us` as in uet-htsim's UEC binary (default `ps`).
         #[serde(default)]
         cm_unit: StartUnit,
     },

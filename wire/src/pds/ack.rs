@@ -105,8 +105,8 @@ pub struct NsccState {
     pub ooo_count: u16,
 }
 
-/// Congestion-control state of Dart: cc_type 14 of an ACK_CCX. The format is this project's own;
-/// `docs/wire.md` gives its layout.
+/// Congestion-control state of Dart: cc_type 14 of an ACK_CCX. The format is this project's own. Of
+/// the 16 bytes, the fields have 0 and 1, 2, 4 and 5, 6 and 7, 8 and 9; the others are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct DartState {
     /// Service time, see [`NsccState::service_time`].
