@@ -40,14 +40,15 @@ const LONG_ENDING: Span = Span::millis(20);
 const DEADLOCK: Span = Span::secs(10);
 /// UDP port of the first endpoint of rank 0.
 const FIRST_PORT: u64 = 1024;
-/// Endpoints that a process may open in its life. A closed one keeps its number and its port.
+/// Largest number of endpoints that a process may open in its life. A closed one keeps its number
+/// and its port.
 const MOST_ENDPOINTS: usize = 8;
 /// Real time after which the job begins although a rank waits for something outside of the network,
 /// perhaps for a rank that waits for the network.
 const START_PATIENCE: Span = Span::secs(1);
 /// CPU time since a process resumed that counts as the provider's and not as computation.
 const UNCERTAIN_CPU: Span = Span::millis(5);
-/// Ranks that the message about a deadlock names.
+/// Largest number of ranks that the message about a deadlock lists.
 const MOST_LINES: usize = 32;
 /// Real time that a process may take to read an answer for which it waits.
 const WRITE_TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
@@ -60,9 +61,9 @@ pub struct VirtualTimeConfig {
     pub ranks: Option<u32>,
     /// Factor from CPU time of the application to virtual time; 0: computation takes no time.
     pub cpu_scale: f64,
-    /// The times that calls take.
+    /// Virtual times that the provider's calls take (send, receive, poll, reading the clock).
     pub overhead: HostOverhead,
-    /// Longest jump of the clock of a process that polls and finds nothing.
+    /// Longest jump of the virtual clock of a process that polls and finds nothing.
     pub longest_idle: Span,
 }
 
@@ -82,15 +83,15 @@ impl Default for VirtualTimeConfig {
 pub struct RankTimes {
     /// Rank, or the process ID if no launcher reported a rank.
     pub rank: u32,
-    /// Time for which the application computed.
+    /// Virtual time for which the application computed.
     pub computed: Span,
-    /// Time that calls took.
+    /// Virtual time that calls of the provider took.
     pub overhead: Span,
-    /// Time for which the rank waited for the network, for other ranks, or slept.
+    /// Virtual time for which the rank waited for the network or other ranks, or slept.
     pub waited: Span,
 }
 
-/// The result of a job in virtual time.
+/// The times and counts of a job that ran in virtual time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VirtualTimeReport {
     /// Virtual time from the start of the job to the last end of a rank.
@@ -101,9 +102,9 @@ pub struct VirtualTimeReport {
     pub events: u64,
     /// Number of times that a process resumed after a wait.
     pub hand_overs: u64,
-    /// Packets that arrived.
+    /// Packets that arrived at a host.
     pub deliveries: u64,
-    /// Smallest time in which one host can affect another.
+    /// Smallest virtual time in which one host can affect another.
     pub lookahead: Picos,
     /// Hash of the time, source, destination host and length of each packet that arrived before the
     /// first rank entered MPI_Finalize.
@@ -111,41 +112,41 @@ pub struct VirtualTimeReport {
     /// The hash is not the same in each run, because a rank waited for something outside of the
     /// network.
     pub was_outside: bool,
-    /// Times of each rank, by ascending rank.
+    /// Virtual times of each rank, by ascending rank.
     pub ranks: Vec<RankTimes>,
 }
 
-/// Facts about a process that the coordinator does not need.
+/// State of a process that the relay needs and the coordinator does not.
 struct ProcessInfo {
-    /// Index of its connection among the clients of the relay.
+    /// Index of the process's connection among the clients of the relay.
     slot: usize,
     pid: u32,
     rank: Option<u32>,
-    /// Result of the last check since the process resumed; `None` before the first one.
+    /// Threads of the process at the last check since it resumed; `None` before the first check.
     last_check: Option<ThreadActivity>,
-    /// CPU time at the first check after the process resumed; `None` before that check.
+    /// CPU time of the process at the first check after it resumed; `None` before that check.
     first_cpu: Option<Span>,
-    /// Virtual time at which the process resumed.
+    /// Virtual time at which the process last resumed.
     resumed: Time,
-    /// The program is in MPI_Finalize.
+    /// True while the program is in MPI_Finalize.
     ending: bool,
 }
 
 /// CPU time and state of the threads of a process at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ThreadActivity {
-    /// CPU time that all threads have used.
+    /// CPU time that all threads of the process have used.
     cpu: Span,
     /// All threads sleep: none runs, or waits for a disk.
     asleep: bool,
 }
 
-/// A packet that a process sent.
+/// A packet that a process sent, and its sender.
 struct SentPacket {
-    /// Virtual time at which it enters the network card of its host.
+    /// Virtual time at which the packet enters the network card of its host.
     at: Picos,
     source: SocketAddr,
-    /// Host of the sender.
+    /// Host of the process that sent the packet.
     from: u32,
     head: PacketFrame,
     payload: Vec<u8>,
@@ -153,7 +154,7 @@ struct SentPacket {
     slot: usize,
 }
 
-/// The processes in virtual time.
+/// The processes of a job in virtual time, and what the relay knows about them.
 pub(super) struct VirtualProcesses {
     rules: VirtualTimeRules,
     ranks: Option<u32>,
@@ -168,7 +169,7 @@ pub(super) struct VirtualProcesses {
     ended: Option<Time>,
     /// Real time of the last check of the processes that run.
     checked_at: Time,
-    /// A warning was printed that a rank computed for too long.
+    /// True if a warning was printed that a rank computed for too long.
     warned: bool,
     /// The virtual and the real time at which the current pace began; `None` without a pace.
     paced_since: Option<(Time, Time)>,
@@ -221,7 +222,7 @@ impl VirtualProcesses {
         &self.rules
     }
 
-    /// Returns the name of a process in messages.
+    /// Returns the name by which messages call a process: `rank 3`.
     fn name(&self, process: u32) -> String {
         let info = &self.processes[process as usize];
         info.rank.map_or_else(|| format!("process {}", info.pid), |rank| format!("rank {rank}"))
@@ -384,7 +385,7 @@ impl Relay {
         }
     }
 
-    /// Handles the end of a process.
+    /// Handles the end of a process of the job.
     fn end_process(&mut self, client: &Client, report: &mut dyn FnMut(fmt::Arguments<'_>)) {
         if let (Role::Process { number, .. }, Some(all)) = (&client.role, &mut self.virtual_time) {
             if client.role.endpoints().next().is_some() {

@@ -34,7 +34,10 @@ impl<'a> Burst<'a> {
     /// The batch names user memory.
     #[must_use]
     pub fn from_copies(batch: &'a Batch) -> Self {
-        assert!(batch.slices.is_empty(), "the batch names user memory, for which only Burst::new can vouch");
+        assert!(
+            batch.slices.is_empty(),
+            "the batch names user memory, for which only Burst::new can vouch"
+        );
         Self { batch, packets: &batch.packets }
     }
 

@@ -223,7 +223,9 @@ pub(crate) fn space(iface: u32, ordinal: u64, pieces: &[ffi::iovec]) -> Result<S
                 let same = |old: &Device| matches!(old, Device::Cuda(old) if old.key() == key && old.is_alive());
                 let space = register_device(Device::Cuda(context), same);
                 if !found.is_host() && found != space {
-                    return Err(refused("its pieces belong to several contexts; register a region for each".into()));
+                    return Err(refused(
+                        "its pieces belong to several contexts; register a region for each".into(),
+                    ));
                 }
                 found = space;
             }

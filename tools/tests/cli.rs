@@ -148,7 +148,7 @@ fn a_word_is_a_topology_and_a_load() {
     let run = folder.squall("sim --quiet --topo star:9,speed=3 --load incast:8x64KiB");
     assert_eq!(run.status.code(), Some(2));
     assert!(
-        text(&run.stderr).contains("star:9,speed=3: topology.speed: `star` has no such key"),
+        text(&run.stderr).contains("star:9,speed=3: topology.speed: `star` has no key `speed`"),
         "{}",
         text(&run.stderr)
     );

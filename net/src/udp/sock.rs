@@ -195,7 +195,9 @@ pub(crate) fn tos(dscp: u8, ecn: bool) -> i32 {
 fn probe(result: io::Result<()>, option: &str, since: &str) -> Feature {
     match result {
         Ok(()) => Feature::On,
-        Err(e) => Feature::Absent(format!("socket option {option}: {e}; it needs Linux {since} or later")),
+        Err(e) => {
+            Feature::Absent(format!("socket option {option}: {e}; it needs Linux {since} or later"))
+        }
     }
 }
 

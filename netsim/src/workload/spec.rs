@@ -45,7 +45,7 @@ pub enum Apart {
     Pods,
 }
 
-/// Algorithm of an all-reduce.
+/// Algorithm by which an all-reduce exchanges its messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Algorithm {
@@ -387,14 +387,14 @@ impl JobOptions {
 /// A workload to be generated: a pattern, and the ranks that run it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Spec {
-    /// Pattern of the messages.
+    /// Traffic pattern: which ranks send how much to which.
     pub pattern: Pattern,
-    /// Number of jobs, their places and their start.
+    /// Number of jobs, the hosts of their ranks, and when they start.
     pub options: JobOptions,
 }
 
 impl Spec {
-    /// Returns the workload of one job on all hosts.
+    /// Returns the specification of a workload with this pattern: one job on all hosts.
     #[must_use]
     pub fn new(pattern: Pattern) -> Self {
         Self { pattern, options: JobOptions::default() }

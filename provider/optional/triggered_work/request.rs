@@ -61,7 +61,9 @@ unsafe fn work_of(domain: &Domain, request: &ffi::fi_deferred_work) -> Result<(A
     let (task, context) = unsafe { task_of(domain, request)? };
     let counts = matches!(task, Task::Set(..) | Task::Add(..));
     if counts && completion.is_some() {
-        log::info!("deferred counter operation refused: it cannot have a completion_cntr; set that to NULL");
+        log::info!(
+            "deferred counter operation refused: it cannot have a completion_cntr; set that to NULL"
+        );
         return Err(Errno::INVAL);
     }
     let changed = match &task {

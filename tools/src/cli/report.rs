@@ -1,4 +1,4 @@
-//! `squall report`
+//! The command line of `squall report`, which makes one HTML page of results.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub(super) struct ReportArgs {
     /// JSON files or folders of them, shown in this order.
     #[arg(required = true, value_name = "FILE")]
     inputs: Vec<PathBuf>,
-    /// The page.
+    /// HTML file to write.
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     out: PathBuf,
     /// Draw each plot as an SVG file into this folder, too: `01-finish-over-senders.svg`.
@@ -90,8 +90,8 @@ pub(super) fn run(args: &ReportArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Returns the runs of all inputs. If there are several inputs, each run's name begins with its
-/// input.
+/// Returns the runs of all inputs for the timeline. If there are several inputs, the name of each
+/// run begins with that of its input.
 fn timeline(results: &[Input]) -> Vec<Run> {
     let named = |input: &Input, run: &Run| {
         let name = match (results.len(), run.name.as_str()) {

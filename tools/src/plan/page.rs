@@ -68,14 +68,14 @@ where a run does not have the number. One with a range, `p99_slowdown(1MB..)`, i
 have so many bytes.
 ";
 
-/// Returns the text between the braces behind `head`.
+/// Returns the text between the braces behind the line `head`.
 fn body<'a>(source: &'a str, head: &str) -> &'a str {
     let body = source.split_once(&format!("{head} {{\n")).expect(head).1;
     let indent = &head[..head.len() - head.trim_start().len()];
     body.split_once(&format!("\n{indent}}}")).expect("its end").0
 }
 
-/// Returns the keys of a struct or a variant, and their comments.
+/// Returns the keys of a struct or a variant, each with its comment.
 fn keys(body: &str) -> Vec<(String, String)> {
     let (mut found, mut meaning) = (Vec::new(), Vec::new());
     for line in body.lines().map(str::trim) {
@@ -93,7 +93,7 @@ fn keys(body: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Returns the list of the keys of a struct.
+/// Returns the keys of a struct as a list in Markdown, with their comments.
 fn rows(body: &str) -> String {
     let mut made = String::new();
     for (key, meaning) in keys(body) {

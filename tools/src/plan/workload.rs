@@ -19,9 +19,9 @@ use squall_netsim::workload::{JobOptions, Pattern, Spec, Workload, goal, trace};
 /// The table `[workload]` of a plan.
 #[derive(Clone, PartialEq, Debug)]
 pub enum WorkloadTable {
-    /// A load from a file.
+    /// A load that is read from a file.
     File(WorkloadFile),
-    /// A load that the program generates.
+    /// A load that the program generates from a pattern.
     Generated(Spec),
 }
 
@@ -55,7 +55,7 @@ pub enum WorkloadFile {
 }
 
 impl WorkloadTable {
-    /// Reads the table from a plan.
+    /// Reads the table `[workload]` from a plan.
     pub(super) fn read(table: Table) -> Result<Self, SceneError> {
         let mut keys = Keys::new("workload", table);
         if keys.has("file") && !keys.has("kind") {
