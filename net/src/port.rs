@@ -24,7 +24,7 @@ pub struct RxMeta {
     pub src: SocketAddr,
     /// ECN field of the IP header: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
     pub ecn: u8,
-    /// DSCP of the IP header, 6 bits.
+    /// DSCP of the received packet's IP header, 6 bits.
     pub dscp: u8,
     /// Number of datagrams that the socket has dropped for lack of buffer since it was opened,
     /// modulo 2^32 (`SO_RXQ_OVFL`).
@@ -39,7 +39,7 @@ impl RxMeta {
     }
 }
 
-/// The result of [`Port::send`].
+/// The result of [`Port::send`]: numbers of packets, trains and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendReport {
     /// Number of packets handed over, from the front of the burst. If it is smaller than the burst,
@@ -50,7 +50,7 @@ pub struct SendReport {
     pub failed: usize,
     /// Number of messages in system calls. A GSO train counts once.
     pub trains: usize,
-    /// UDP payload bytes handed over.
+    /// UDP payload bytes that were handed to the kernel.
     pub bytes: u64,
 }
 
@@ -64,14 +64,14 @@ impl AddAssign for SendReport {
     }
 }
 
-/// The result of [`Port::recv`].
+/// The result of [`Port::recv`]: numbers of packets, trains and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecvReport {
-    /// Number of packets given to the sink.
+    /// Number of packets that were given to the caller's sink.
     pub packets: usize,
-    /// Number of messages that carried them. A GRO train counts once.
+    /// Number of messages that carried the packets. A GRO train counts once.
     pub trains: usize,
-    /// UDP payload bytes given to the sink.
+    /// UDP payload bytes that were given to the caller's sink.
     pub bytes: u64,
     /// The socket had nothing more to read. False does not mean that there is more.
     pub empty: bool,
@@ -81,21 +81,21 @@ pub struct RecvReport {
 /// routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnreachableReason {
-    /// No process listens on the port.
+    /// The host answers, but no process listens on the UDP port.
     Port,
     /// The host does not answer.
     Host,
-    /// There is no route to the network.
+    /// The router has no route to the network of the destination.
     Network,
-    /// A filter refused the packet.
+    /// A filter on the way refused the packet.
     Prohibited,
-    /// The hop limit or the reassembly time was exceeded.
+    /// The packet's hop limit, or the time for its reassembly, was exceeded.
     TimeExceeded,
-    /// Another ICMP message.
+    /// The network sent an ICMP message of another type.
     Other {
-        /// ICMP type.
+        /// Type of the ICMP message.
         kind: u8,
-        /// ICMP code.
+        /// Code of the ICMP message.
         code: u8,
     },
 }
@@ -105,16 +105,16 @@ pub enum UnreachableReason {
 pub enum NetError {
     /// The network, or this host, reports that the peer cannot be reached.
     Unreachable {
-        /// Address of the peer, as in [`Datagram::dst`](crate::base::Datagram::dst).
+        /// Address of the peer that cannot be reached, as in [`Datagram::dst`](crate::base::Datagram::dst).
         peer: SocketAddr,
-        /// The reported reason.
+        /// The reason that the network reported.
         kind: UnreachableReason,
         /// Router or host that sent the ICMP message, if it was one.
         offender: Option<std::net::IpAddr>,
     },
-    /// A packet with DF set was longer than the path MTU.
+    /// A packet with Don't Fragment set was longer than the path MTU.
     TooBig {
-        /// Address of the peer.
+        /// Address of the peer to which the packet was sent.
         peer: SocketAddr,
         /// MTU of the path, IP header included; 0 when unknown.
         mtu: u32,
@@ -123,13 +123,13 @@ pub enum NetError {
     Local {
         /// Address of the peer, or the port's own address if no packet was involved.
         peer: SocketAddr,
-        /// Error number of the system.
+        /// Error number of the system call (errno).
         errno: i32,
     },
 }
 
 impl NetError {
-    /// Returns the address of the peer.
+    /// Returns the address of the peer to which the failed packet was sent.
     #[must_use]
     pub const fn peer(&self) -> SocketAddr {
         match *self {
@@ -291,7 +291,7 @@ pub trait Port {
         self.source_port(path)
     }
 
-    /// Returns the secrets with which the port encrypts packets, if it does.
+    /// Returns the keys with which the port encrypts packets, if it does.
     fn keys(&mut self) -> Option<&mut KeyRing> {
         None
     }
@@ -315,7 +315,7 @@ pub trait Port {
     /// delayed packet.
     fn next_deadline(&self) -> Option<Time>;
 
-    /// Returns the totals so far.
+    /// Returns the port's counters since it was opened.
     fn counters(&self) -> Counters;
 }
 

@@ -1,5 +1,5 @@
-//! Every parameter of the provider, in one table: what registers with libfabric (`fi_info -e`, and
-//! libfabric's own configuration), what is documented and what is read come from the same line.
+//! Every parameter of the provider in one table, from which all of these follow: what is registered with libfabric
+//! (`fi_info -e`, and libfabric's own configuration), what is documented, and what is read.
 //!
 //! The environment variable of parameter `NAME` is `FI_SQUALL_NAME`. The environment itself is looked
 //! at only for *names*, to warn once about one that is not a parameter.
@@ -26,38 +26,37 @@ pub(crate) use kinds::{
     Activation, EncryptionPolicy, PeerPolicy, PortKind, StatsFormat, StatsSpec, WireKind,
 };
 
-/// A row of the table of parameters.
+/// A row of the table of parameters (FI_SQUALL_ variables).
 pub(crate) struct Spec {
-    /// Name without the `FI_SQUALL_` prefix.
+    /// Name of the parameter without the prefix `FI_SQUALL_`.
     pub(crate) name: &'static str,
-    /// How libfabric types it.
+    /// The type that libfabric gives the parameter.
     pub(crate) host_type: ffi::fi_param_type,
-    /// The default, as a user would write it.
+    /// The default value, as a user would write it.
     pub(crate) default: &'static str,
-    /// Effect of the parameter, in one or two sentences.
+    /// Description of the effect of the parameter, in one or two sentences.
     pub(crate) help: &'static str,
-    /// The names a value is put together from, if there is a list.
+    /// The names of which a value can consist, each with a description, if there is a list.
     pub(crate) names: &'static [(&'static str, &'static str)],
 }
 
 macro_rules! params {
     ($($field:ident: $kind:ty = $name:literal, $default:expr, $help:literal;)*) => {
-        /// The parameters' values.
+        /// The values of all parameters (FI_SQUALL_ variables).
         #[derive(Clone, Debug)]
         pub(crate) struct Params {
             $(
                 #[doc = $help]
                 pub(crate) $field: <$kind as Kind>::Value,
             )*
-            /// All of them as a user would write them, by their environment variables: what was said, else the
-            /// defaults.
+            /// The texts of all parameters, by environment variable: the value that the user set, or the default.
             pub(crate) texts: BTreeMap<String, String>,
-            /// Parameters that protect the endpoint and whose values were not understood, with what would have been
-            /// allowed. No domain opens then.
+            /// Parameters that protect the endpoint and whose values were not understood, with the allowed values. No
+            /// domain opens then.
             pub(crate) misunderstood: Vec<String>,
         }
 
-        /// The rows, in the order of the manual.
+        /// The rows of the table of parameters, in the order of the manual.
         pub(crate) const TABLE: &[Spec] = &[
             $(Spec {
                 name: $name,
@@ -69,8 +68,8 @@ macro_rules! params {
         ];
 
         impl Params {
-            /// Reads every parameter from `get`; a value that does not parse is reported in
-            /// `problems`, or in [`Self::misunderstood`], and replaced by its default.
+            /// Reads every parameter by `get`. A value that does not parse is replaced by its default and reported in
+            /// `problems`, or in [`Self::misunderstood`].
             fn read(get: &dyn Fn(&Spec) -> Option<String>, problems: &mut Vec<String>) -> Self {
                 let mut specs = TABLE.iter();
                 let (mut texts, mut misunderstood) = (BTreeMap::new(), Vec::new());
@@ -254,7 +253,7 @@ fn read_one<K: Kind>(
     }
 }
 
-/// Registers every parameter with the host. Called from `fi_prov_ini`.
+/// Registers every parameter with libfabric. The caller is `fi_prov_ini`.
 pub(crate) fn define() {
     let Some(define) = host().param_define else { return };
     for spec in TABLE {
@@ -281,7 +280,7 @@ pub(crate) fn define() {
     }
 }
 
-/// One parameter's text as the host has it.
+/// Returns the text that the user set for a parameter, as libfabric has it.
 fn from_host(spec: &Spec) -> Option<String> {
     let name = CString::new(spec.name.to_lowercase()).ok()?;
     match spec.host_type {
@@ -305,7 +304,7 @@ fn from_host(spec: &Spec) -> Option<String> {
     }
 }
 
-/// Returns the text that the host has for a parameter.
+/// Returns the text that libfabric has for a parameter.
 ///
 /// # Safety
 /// `owner` is NULL, for libfabric's own parameters, or the record that `fi_prov_ini` returned, and the parameter is
@@ -346,7 +345,7 @@ pub(crate) fn activation() -> Activation {
 
 static PARAMS: OnceLock<Params> = OnceLock::new();
 
-/// The parameters of this process, read at the first call.
+/// Returns the parameters of this process, which the first call reads.
 pub(crate) fn params() -> &'static Params {
     PARAMS.get_or_init(|| {
         let mut problems = Vec::new();
@@ -369,7 +368,7 @@ pub(crate) fn params() -> &'static Params {
     })
 }
 
-/// One line for each name that looks like a parameter of ours and is none.
+/// Returns a warning for each variable that begins with `FI_SQUALL_` and is no parameter.
 fn unknown_names(names: impl Iterator<Item = String>) -> Vec<String> {
     names
         .filter_map(|name| {
@@ -393,7 +392,7 @@ fn unknown_names(names: impl Iterator<Item = String>) -> Vec<String> {
         .collect()
 }
 
-/// Levenshtein distance.
+/// Returns the Levenshtein distance of two names, to suggest a parameter for a misspelt one.
 fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -410,7 +409,7 @@ fn edit_distance(a: &str, b: &str) -> usize {
 }
 
 impl Params {
-    /// Returns whether the process is to be in virtual time once it has an endpoint.
+    /// Returns whether the process will be in virtual time once it has an endpoint.
     pub(crate) fn is_virtual(&self) -> bool {
         self.emulator.parse().is_ok_and(|spec: EmulatorSpec| spec.virtual_time)
     }
@@ -420,7 +419,7 @@ impl Params {
         self.min_rtt.unwrap_or(Span::micros(50))
     }
 
-    /// The rate of a link whose speed may be unknown, in Mb/s.
+    /// Returns the rate of a link whose speed in Mb/s may be unknown.
     pub(crate) fn rate(&self, speed_mbps: Option<u64>) -> Rate {
         self.link_rate.unwrap_or_else(|| {
             Rate(speed_mbps.map_or(100_000_000_000, |mbps| mbps.saturating_mul(1_000_000)))

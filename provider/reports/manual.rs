@@ -1,5 +1,5 @@
-//! The manual's tables, made from the tables the provider works with, and checked by diff: a row that
-//! is missing from `docs/` fails a test.
+//! The generated tables of the manual. They come from the tables that the provider itself uses; a test fails if a page
+//! in `docs/` differs.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::host::param;
 use crate::reports::{fault, stats};
 
-/// `docs/parameters.md`.
+/// Returns the text of `docs/parameters.md`.
 fn parameters() -> String {
     let mut text = String::from(
         "# Parameters\n\n\
@@ -27,7 +27,7 @@ fn parameters() -> String {
     text
 }
 
-/// `docs/errors.md`.
+/// Returns the text of `docs/errors.md`.
 fn errors() -> String {
     let mut text = String::from(
         "# Errors\n\n\
@@ -58,7 +58,7 @@ fn errors() -> String {
     text
 }
 
-/// `docs/statistics.md`.
+/// Returns the text of `docs/statistics.md`.
 fn statistics() -> String {
     let mut text = String::from(
         "# Statistics\n\n\
@@ -101,7 +101,7 @@ fn statistics() -> String {
     text
 }
 
-/// Compares a page with what is committed, and leaves the right one beside it when they differ.
+/// Compares a generated page with the committed one, and writes the right page beside it if they differ.
 fn check(name: &str, made: &str) {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
     let committed = std::fs::read_to_string(&page).unwrap_or_default();

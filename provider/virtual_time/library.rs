@@ -11,27 +11,27 @@ use squall_net::emulator::virtual_time::{self, VirtualClock};
 use super::{DEPTH, DRIVES, YIELDS, advance_busy, computed_since_call, wait};
 use crate::host::logger::USER;
 
-/// Yields after a call of the provider that return at once.
+/// Number of yields after a call of the provider that return at once, without reaching the kernel.
 const YIELDS_PER_CALL: u32 = 2;
 
-/// Clock readings of the application before the start of the job. The clock of the process stands
+/// Number of readings of the clock by the application before the start of the job. The clock of the process stands
 /// still then.
 static EARLY_READINGS: AtomicU64 = AtomicU64::new(0);
-/// Early readings that show the same time. The number of readings depends on real time, and what the
+/// Number of early readings that show the same time. The number of readings depends on real time, but what the
 /// application sees after the start must not.
 const EQUAL_READINGS: u64 = 1 << 24;
-/// Nanoseconds that each further reading adds, so that a loop which waits for a time ends.
+/// Virtual nanoseconds that each further early reading of the clock adds, so that a loop which waits for a time ends.
 const EARLY_STEP: u64 = 1_000;
 /// The latest time that the application has read, if computation takes time. It may lie ahead of the
 /// clock of the process, which advances by a computation at the next call of the provider.
 static LAST_SHOWN: AtomicU64 = AtomicU64::new(0);
 
-/// Real time for which a helper thread sleeps between two readings of the clock.
+/// Real time for which a helper thread, which never calls libfabric, sleeps between two readings of the clock.
 const SHORT_SLEEP: Duration = Duration::from_millis(1);
-/// Short sleeps without an advance of the clock after which a helper thread advances it.
+/// Number of short sleeps without an advance of the virtual clock after which a helper thread advances it.
 const MOST_SHORT_SLEEPS: u32 = 50;
 
-/// The functions that the preloaded time library calls, as it declares them.
+/// The table of functions that the preloaded time library calls, in the library's layout.
 #[repr(C)]
 struct ClockTable {
     size: usize,
@@ -43,17 +43,17 @@ struct ClockTable {
     yields: extern "C" fn() -> c_int,
 }
 
-/// Returns the time of CLOCK_MONOTONIC that the application sees at `now`.
+/// Returns the time of CLOCK_MONOTONIC that the application sees at the virtual time `now`.
 fn shown_time(rules: &VirtualTimeRules, now: Time) -> u64 {
     (rules.shown_origin + now.since(rules.origin)).0
 }
 
-/// Returns the time of the clock at which the application sees `shown`.
+/// Returns the virtual time at which the application sees the time `shown`.
 fn time_of_shown(rules: &VirtualTimeRules, shown: u64) -> Time {
     Time(rules.origin.0.saturating_add(Time(shown).since(rules.shown_origin).0))
 }
 
-/// Returns the nanoseconds by which the application's clock has advanced after so many early readings.
+/// Returns the nanoseconds by which the application's clock has advanced after this many early readings.
 const fn early_advance(readings: u64) -> u64 {
     readings.saturating_sub(EQUAL_READINGS) * EARLY_STEP
 }
@@ -146,7 +146,8 @@ fn sleep_without_advancing(clock: &VirtualClock, until: Time, wakes: bool) -> bo
     true
 }
 
-/// Registers these functions with the time library: from now on it answers from the clock of the process.
+/// Registers the functions of this file with the time library, which answers from the virtual clock of the process from
+/// now on.
 pub(super) fn register(clock: &VirtualClock) {
     let table: &'static ClockTable = Box::leak(Box::new(ClockTable {
         size: size_of::<ClockTable>(),

@@ -27,48 +27,48 @@ use squall_net::emulator::virtual_time::{self, Progress, VirtualClock};
 use crate::clock::hooks::{self, Hooks, Peek};
 use crate::waiting::open_endpoints;
 
-/// Empty polls in a row after which a thread waits for a packet or timer.
+/// Number of empty polls in a row after which a thread waits for a packet or timer.
 const IDLE_AFTER: i32 = 2;
 /// Empty polls after a new peek that count as part of it, so that the thread does not wait. MPI
 /// libraries read their queues several times in one MPI_Iprobe, and the program may look for another
 /// message next, which is there already.
 const FREE_POLLS_AFTER_PEEK: i32 = 16;
-/// Virtual time of computation between two empty polls below which a thread does nothing but poll.
+/// Virtual time of computation between two empty polls below which a thread counts as polling only.
 const POLLING: Span = Span::micros(2);
 
-/// Number of different peeks that are remembered. A program may look for messages of each rank.
+/// Largest number of different peeks that are remembered. A program may look for messages of each rank.
 const MOST_PEEKS: usize = 4096;
 
-/// Pairs of readings of the CPU time from which the cost of one is taken.
+/// Number of pairs of readings of the CPU time from which the cost of one reading is taken.
 const READINGS: u32 = 64;
 
-/// Most rounds of [`serve_endpoints`]. A round follows if the one before made progress.
+/// Largest number of rounds of [`serve_endpoints`]. A round follows if the one before made progress.
 const MOST_TURNS: u32 = 64;
 
 /// Number of empty polls in a row, between which the application did nothing else. A new peek makes it
 /// negative: see [`FREE_POLLS_AFTER_PEEK`].
 static EMPTY_POLLS: AtomicI32 = AtomicI32::new(0);
-/// Different peeks that found nothing since the last progress of an endpoint. Each of them would find
-/// nothing again. The application's other work clears them as well.
+/// Different peeks that have found nothing since an endpoint last made progress. Each of them would find nothing again.
+/// Other work of the application clears them as well.
 static EMPTY_PEEKS: Mutex<BTreeSet<Peek>> = Mutex::new(BTreeSet::new());
-/// Number of times that operations completed, for which the application may be waiting.
+/// Number of times so far that operations completed for which the application may be waiting.
 static COMPLETIONS: AtomicU64 = AtomicU64::new(0);
-/// Yields of the application since it last called the provider.
+/// Number of yields of the application since it last called the provider.
 static YIELDS: AtomicU32 = AtomicU32::new(0);
 /// Virtual nanoseconds for which the application has computed since the last empty poll.
 static COMPUTED: AtomicU64 = AtomicU64::new(0);
-/// CPU time that a reading of the CPU time takes, in nanoseconds.
+/// CPU time in nanoseconds that reading the CPU time takes.
 static READING_COST: AtomicU64 = AtomicU64::new(0);
 thread_local! {
-    /// The thread has called libfabric, so it may advance the clock of the process.
+    /// The thread has called libfabric, so it may advance the virtual clock of the process.
     static DRIVES: Cell<bool> = const { Cell::new(false) };
     /// Nesting depth of calls of the provider in this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    /// CPU time of the thread when its last call ended; zero before that.
+    /// CPU time of the thread when its last call of the provider ended; zero before the first call.
     static LEFT_AT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The hooks of a process that has attached to an emulator in virtual time. In a forked child there is no clock.
+/// The hooks of a process that has attached to an emulator in virtual time. A forked child has no virtual clock.
 struct ProcessHooks;
 
 impl Hooks for ProcessHooks {
@@ -184,7 +184,7 @@ fn computed_since_call(clock: &VirtualClock) -> Option<Span> {
     Some(Span(u64::try_from(used * u128::from(scale) / 1_000_000).unwrap_or(u64::MAX)))
 }
 
-/// Measures what a reading of the CPU time takes.
+/// Measures the CPU time that one reading of the CPU time takes.
 fn measure_reading() {
     let costs = (0..READINGS).map(|_| {
         let before = cpu_time();
@@ -210,8 +210,8 @@ fn first_timer(after: Time) -> Time {
     timers.filter(|at| *at > after).min().unwrap_or(Time::NEVER)
 }
 
-/// Serves the endpoints if a timer is due, and returns the time of the next timer. Returns `None`
-/// if a packet had arrived as well.
+/// Serves the endpoints if a timer is due, and returns the time of the next timer. Returns `None` if a packet had
+/// arrived as well.
 fn serve_due_timers(clock: &VirtualClock) -> Option<Time> {
     let timer = first_timer(Time::ZERO);
     if timer > clock.now() {
@@ -279,7 +279,7 @@ fn wait(clock: &VirtualClock, until: Time) -> bool {
     }
 }
 
-/// Notes that the application does something else than to look for messages and completions.
+/// Notes that the application does something other than looking for messages and completions.
 fn end_polling() {
     EMPTY_POLLS.store(0, Ordering::Relaxed);
     EMPTY_PEEKS.lock().clear();
@@ -315,7 +315,7 @@ fn handle_peek(clock: &VirtualClock, peek: Peek) {
     }
 }
 
-/// Adds a peek to those that find nothing. Returns whether it was there already.
+/// Adds a peek to those that found nothing. Returns whether it was there already.
 fn note_peek(peeks: &mut BTreeSet<Peek>, peek: Peek) -> bool {
     if peeks.len() >= MOST_PEEKS && !peeks.contains(&peek) {
         peeks.clear();

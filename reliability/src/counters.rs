@@ -3,7 +3,7 @@
 
 use core::ops::{Deref, DerefMut};
 
-/// Number of NACK codes (UE 1.0 table 3-58: eight bits).
+/// Number of possible NACK codes (UE 1.0 table 3-58: eight bits).
 pub const NACK_CODES: usize = 256;
 
 /// NACKs by code, as an array of [`NACK_CODES`] counts. The array of 2 KiB is allocated with the
@@ -21,7 +21,7 @@ impl Deref for NackCounts {
 }
 
 impl NackCounts {
-    /// Adds the counts of `other` to these.
+    /// Adds the counts of `other` to these, code by code.
     pub fn merge(&mut self, other: &Self) {
         if let Some(theirs) = &other.0 {
             for (mine, more) in self.iter_mut().zip(theirs.iter()) {

@@ -56,10 +56,10 @@ mod virtual_clock;
 
 use core::ffi::c_int;
 
-/// Functions and constants of the provider's virtual clock.
+/// Functions and constants of the provider's virtual clock, which the provider registers.
 #[repr(C)]
 pub struct ClockTable {
-    /// Size of this structure in bytes.
+    /// Size of this structure in bytes, by which the library detects another version of it.
     pub size: usize,
     /// Returns the virtual time in nanoseconds on the axis of CLOCK_MONOTONIC, or 0 once the
     /// process is no longer in virtual time. Each call may advance the time a little.
@@ -72,9 +72,9 @@ pub struct ClockTable {
     /// Returns 1 if the descriptor is one that the provider handed out for waiting (FI_WAIT_FD),
     /// that is, one that becomes readable by the provider's progress; otherwise 0.
     pub owns: extern "C" fn(fd: c_int) -> c_int,
-    /// CLOCK_REALTIME minus CLOCK_MONOTONIC in virtual time, in nanoseconds.
+    /// CLOCK_REALTIME minus CLOCK_MONOTONIC in virtual time, in nanoseconds, for the calendar.
     pub calendar: i64,
-    /// Called when the process enters MPI_Finalize.
+    /// Function that is called when the process enters MPI_Finalize.
     pub ending: extern "C" fn(),
     /// Called by sched_yield. Returns 1 if the call is to reach the kernel, 0 if it is to return at once.
     pub yields: extern "C" fn() -> c_int,
