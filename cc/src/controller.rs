@@ -211,10 +211,13 @@ pub struct LossThreshold {
     pub packets: u16,
 }
 
+impl LossThreshold {
+    /// The values of uet-htsim's SLEEK: one and a half windows, at least five packets.
+    pub const SLEEK: Self = Self { windows: 1.5, packets: 5 };
+}
+
 impl Default for LossThreshold {
-    /// Returns the threshold of uet-htsim's loss detection SLEEK: one and a half windows, at least
-    /// five packets.
     fn default() -> Self {
-        Self { windows: 1.5, packets: 5 }
+        Self::SLEEK
     }
 }

@@ -15,7 +15,7 @@ use crate::abi::errno::{Errno, Result};
 pub(crate) enum Sleeper {
     /// The thread in one of the provider's waiting calls that sleeps on the descriptors.
     Leader,
-    /// Another thread in one of the provider's waiting calls, which the leader wakes.
+    /// A thread that sleeps in a waiting call until the leader, the one thread that watches the sockets, wakes it.
     Follower,
     /// A thread of the application that sleeps by its own calls, such as poll(2).
     Application,

@@ -154,7 +154,7 @@ impl Config {
             rnr_max: Span::millis(10),
             idle_close: Span::secs(30),
             loss: LossDetection::ALL,
-            threshold: cc::LossThreshold { windows: 1.5, packets: 5 },
+            threshold: cc::LossThreshold::SLEEK,
             probe_min: Span::micros(200),
             probe_max: 3,
             trim_enabled: true,

@@ -29,7 +29,7 @@ pub struct Dialect {
 }
 
 impl Dialect {
-    /// The optional packet forms between two endpoints of this project.
+    /// Everything optional in packets is used: the dialect of two endpoints of this project.
     pub const NATIVE: Self = Self {
         ack_state: true,
         answers: false,

@@ -78,8 +78,8 @@ pub(super) fn headers(form: &PacketForm, op: &TxOp, grant: &TxGrant, part: Part)
     out[..len].to_vec()
 }
 
-/// Returns the numbers that vary in the headers of a packet that is an ordinary message
-/// ([`wire::MessageHeaders`]), or `None` for any other packet.
+/// Returns the numbers in which the headers of two ordinary messages differ (one packet each, nothing
+/// special asked: [`wire::MessageHeaders`]), or `None` if this packet is not such a message.
 #[inline]
 pub(super) fn ordinary_numbers(op: &TxOp, grant: &TxGrant, part: Part) -> Option<MessageNumbers> {
     let label = &op.label;

@@ -19,7 +19,8 @@ use crate::wire::{Response, ResponseOpcode, ReturnCode};
 const FIRST_WAIT: Span = Span::millis(10);
 const LONGEST_WAIT: Span = Span::secs(1);
 
-/// A message that a foreign peer keeps because no receive has matched it yet.
+/// A sent message that its receiver, an endpoint of another implementation, keeps because no posted
+/// receive has matched it yet.
 #[derive(Clone, Copy, Debug)]
 struct UnmatchedMessage {
     op: Key,
