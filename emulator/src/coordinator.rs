@@ -156,9 +156,14 @@ impl Coordinator {
         }
     }
 
+    /// Returns the time at which the clock of a process stands that attaches now.
+    pub(super) fn start_of_next(&self) -> Time {
+        if self.started { self.earliest_return() } else { self.origin }
+    }
+
     /// Adds a process of the job. Returns its number.
     pub(super) fn add(&mut self) -> u32 {
-        let now = if self.started { self.earliest_return() } else { self.origin };
+        let now = self.start_of_next();
         self.processes.push(Process {
             activity: Activity::Running(now),
             arrival: None,
@@ -193,6 +198,12 @@ impl Coordinator {
     /// Returns the latest virtual time that any process has reported.
     pub(super) fn last_time(&self) -> Time {
         self.processes.iter().map(|process| process.now).max().unwrap_or(self.origin)
+    }
+
+    /// Returns the earliest time of a process that waits, from before its wait; `None` if none waits.
+    pub(super) fn slowest(&self) -> Option<Time> {
+        let waiting = |process: &&Process| matches!(process.activity, Activity::Waiting(_));
+        self.processes.iter().filter(waiting).map(|process| process.now).min()
     }
 
     /// Returns the smallest bound of all processes; [`Time::NEVER`] if none has one.

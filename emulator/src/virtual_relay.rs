@@ -15,6 +15,7 @@ use squall_base::{Span, Time};
 use squall_net::emulator::frame::{
     FrameKind, Hello, HostOverhead, PacketFrame, VirtualTimeRules, Wait, encode, encode_address,
 };
+use squall_net::emulator::peer_process;
 use squall_netsim::Picos;
 
 use super::client::{Client, Role};
@@ -23,9 +24,9 @@ use super::coordinator::{Activity, BrokenPromise, Coordinator, Pace};
 use super::emulation::{Delivery, Emulation, Route};
 use super::relay::{JOB_IS_STUCK, Relay};
 
-/// Time that the clock which applications see is ahead at the origin of virtual time. Jobs attach
-/// within it, so the clock begins later than the real clock that a process has seen.
-const BEFORE_ORIGIN: Span = Span::secs(10);
+/// Time from the first attachment of a process to the clock that applications see at the origin of virtual time. The
+/// processes of a job attach within it, so that no clock goes back when virtual time begins.
+const BEFORE_ORIGIN: Span = Span::secs(2);
 /// Interval in real time at which the relay checks the processes that run.
 const CHECK_INTERVAL: Span = Span::millis(10);
 /// CPU time without a call after which the others no longer wait for a process, if computation
@@ -122,6 +123,9 @@ struct ProcessInfo {
     slot: usize,
     pid: u32,
     rank: Option<u32>,
+    /// The number that the ports of its endpoints follow from: its rank, unless a process of that rank is still there,
+    /// as one that a job spawns finds it.
+    place: u32,
     /// Threads of the process at the last check since it resumed; `None` before the first check.
     last_check: Option<ThreadActivity>,
     /// CPU time of the process at the first check after it resumed; `None` before that check.
@@ -154,6 +158,14 @@ struct SentPacket {
     slot: usize,
 }
 
+/// The start of a pace, at which virtual time passes no faster than real time.
+struct PaceStart {
+    virtual_time: Time,
+    real_time: Time,
+    /// Number of packets that had entered the network.
+    entered: u64,
+}
+
 /// The processes of a job in virtual time, and what the relay knows about them.
 pub(super) struct VirtualProcesses {
     rules: VirtualTimeRules,
@@ -171,8 +183,8 @@ pub(super) struct VirtualProcesses {
     checked_at: Time,
     /// True if a warning was printed that a rank computed for too long.
     warned: bool,
-    /// The virtual and the real time at which the current pace began; `None` without a pace.
-    paced_since: Option<(Time, Time)>,
+    /// The start of the current pace; `None` without one.
+    paced_since: Option<PaceStart>,
     /// Start of the time that counts towards [`DEADLOCK`]: the number of packets that had entered
     /// the network, and the virtual time. The number is `None` while a process is outside, so that
     /// the time starts anew afterwards.
@@ -192,6 +204,7 @@ impl VirtualProcesses {
     ) -> Self {
         let rules = VirtualTimeRules {
             origin,
+            start: origin,
             shown_origin: shown_origin(clock()),
             calendar: realtime_offset(),
             seed,
@@ -226,6 +239,18 @@ impl VirtualProcesses {
     fn name(&self, process: u32) -> String {
         let info = &self.processes[process as usize];
         info.rank.map_or_else(|| format!("process {}", info.pid), |rank| format!("rank {rank}"))
+    }
+
+    /// Returns the number that the ports of a new process of this rank follow from: its rank, or the next number
+    /// after those of all processes that are there if one of these has it.
+    fn free_place(&self, rank: u32) -> u32 {
+        let present = self.processes.iter().zip(&self.coordinator.processes);
+        let places = present
+            .filter(|(_, process)| process.activity != Activity::Ended)
+            .map(|(info, _)| info.place);
+        let taken: Vec<u32> = places.collect();
+        let next = taken.iter().max().map_or(0, |most| most + 1);
+        if taken.contains(&rank) { next } else { rank }
     }
 
     /// Returns a time as seconds since the origin of virtual time.
@@ -501,17 +526,26 @@ impl Relay {
         };
         let next = self.virtual_time.as_ref().map_or(0, |all| all.processes.len());
         let number = known.unwrap_or_else(|| u32::try_from(next).unwrap_or(u32::MAX));
+        if let (true, Some(all)) = (next == 0, &mut self.virtual_time) {
+            all.rules.shown_origin = shown_origin(clock());
+        }
         let attached = hello.and_then(|mut hello| {
             let tag = u64::from(number) | (endpoints as u64) << 32;
-            let port = port_of(hello.job_rank.rank.unwrap_or(number), endpoints)?;
+            let all = self.virtual_time.as_ref().ok_or("the clock of the network is real")?;
+            let place = known.map_or_else(
+                || all.free_place(hello.job_rank.rank.unwrap_or(number)),
+                |number| all.processes[number as usize].place,
+            );
+            let start = all.coordinator.start_of_next();
+            let port = port_of(place, endpoints)?;
             hello.addr.set_port(port);
             let (endpoint, mut welcome) = self.attach(&hello, tag)?;
             if let Some(rules) = &mut welcome.virtual_time {
-                rules.port = port;
+                (rules.port, rules.start) = (port, start);
             }
-            Ok(((endpoint, welcome), hello))
+            Ok(((endpoint, welcome), hello, place))
         });
-        let ((endpoint, welcome), hello) = match attached {
+        let ((endpoint, welcome), hello, place) = match attached {
             Ok(attached) => attached,
             Err(why) => {
                 self.attendance.refused(&why);
@@ -530,8 +564,11 @@ impl Relay {
             all.coordinator.add();
             all.processes.push(ProcessInfo {
                 slot,
-                pid: hello.process,
+                // In another PID namespace, such as a container's, the number in the greeting is that of another
+                // process here.
+                pid: peer_process(&client.stream).unwrap_or(hello.process),
                 rank: hello.job_rank.rank,
+                place,
                 last_check: None,
                 first_cpu: None,
                 resumed: all.rules.origin,
@@ -726,15 +763,26 @@ impl Relay {
             let entered = (!outside && bound != Time::NEVER).then_some(self.totals.entered);
             all.quiet_since = (entered, bound);
         }
-        if bound == Time::NEVER || !(outside || stuck) {
+        let moved = all.paced_since.is_some_and(|since| since.entered != self.totals.entered);
+        if bound == Time::NEVER || busy || moved {
             all.paced_since = None;
+        }
+        if bound == Time::NEVER || !(outside || stuck) {
             return Ok(None);
         }
         if stuck && !outside && bound.since(all.quiet_since.1) >= DEADLOCK {
             return Err(all.explain_deadlock());
         }
-        let (virtual_since, real_since) = *all.paced_since.get_or_insert((bound, clock()));
-        let latest = virtual_since + clock().since(real_since);
+        // The pace begins at the time of the processes before they asked to wait, and goes on while they run without
+        // sending: otherwise each wait would begin another pace, and pass at once.
+        let slowest = all.coordinator.slowest().unwrap_or(bound);
+        let entered = self.totals.entered;
+        let since = all.paced_since.get_or_insert(PaceStart {
+            virtual_time: slowest,
+            real_time: clock(),
+            entered,
+        });
+        let latest = since.virtual_time + clock().since(since.real_time);
         Ok(Some(Pace { latest, for_all: outside }))
     }
 

@@ -615,6 +615,7 @@ mod tests {
         let draw = |seed, port| {
             let rules = VirtualTimeRules {
                 origin: Time::ZERO,
+                start: Time::ZERO,
                 shown_origin: Time::ZERO,
                 calendar: 0,
                 seed,

@@ -8,7 +8,7 @@ use squall_base::{Span, Time};
 use squall_net::emulator::frame::VirtualTimeRules;
 use squall_net::emulator::virtual_time::{self, VirtualClock};
 
-use super::{DEPTH, DRIVES, YIELDS, advance_busy, computed_since_call, wait};
+use super::{DEPTH, DRIVES, YIELDS, advance_busy, computed_since_call, note_clock_reading, wait};
 use crate::host::logger::USER;
 
 /// Number of yields after a call of the provider that return at once, without reaching the kernel.
@@ -69,6 +69,7 @@ extern "C" fn now_for_library() -> u64 {
     let mut computed = None;
     if DEPTH.get() == 0 {
         clock.charge(Span(rules.overhead.clock.into()));
+        note_clock_reading();
         // Show the computation before the next call, but do not advance the clock by it: the transport
         // would have to act meanwhile, and a signal handler may read the clock.
         computed = computed_since_call(clock);

@@ -15,7 +15,7 @@
 mod library;
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::collections::BTreeSet;
 use std::sync::Once;
 
@@ -36,6 +36,12 @@ const FREE_POLLS_AFTER_PEEK: i32 = 16;
 /// Virtual time of computation between two empty polls below which a thread counts as polling only.
 const POLLING: Span = Span::micros(2);
 
+/// Shortest step of the clock of a process that polls, finds nothing and reads the clock between polls.
+const SHORTEST_STEP: Span = Span::nanos(100);
+/// Divisor of the virtual time for which such a process has polled, which gives its next step: a loop that polls until
+/// a time ends at most this part later.
+const STEP_DIVISOR: u64 = 4;
+
 /// Largest number of different peeks that are remembered. A program may look for messages of each rank.
 const MOST_PEEKS: usize = 4096;
 
@@ -48,6 +54,10 @@ const MOST_TURNS: u32 = 64;
 /// Number of empty polls in a row, between which the application did nothing else. A new peek makes it
 /// negative: see [`FREE_POLLS_AFTER_PEEK`].
 static EMPTY_POLLS: AtomicI32 = AtomicI32::new(0);
+/// Virtual time of the first empty poll since the application did something else; zero for none.
+static POLLS_SINCE: AtomicU64 = AtomicU64::new(0);
+/// The application has read the clock since then, perhaps to end a loop of polls at a time.
+static READS_CLOCK: AtomicBool = AtomicBool::new(false);
 /// Different peeks that have found nothing since an endpoint last made progress. Each of them would find nothing again.
 /// Other work of the application clears them as well.
 static EMPTY_PEEKS: Mutex<BTreeSet<Peek>> = Mutex::new(BTreeSet::new());
@@ -254,11 +264,30 @@ fn advance_busy(clock: &VirtualClock, until: Time) {
     }
 }
 
+/// Returns the largest step of the clock of a process that polls and finds nothing. A program that reads the clock
+/// between polls gets small steps that grow with the time for which it polls: it may stop polling at a time.
+fn idle_step(clock: &VirtualClock) -> Span {
+    let longest = clock.rules().longest_idle;
+    let since = POLLS_SINCE.load(Ordering::Relaxed);
+    if since == 0 || !READS_CLOCK.load(Ordering::Relaxed) {
+        return longest;
+    }
+    let polled = clock.now().since(Time(since));
+    Span(polled.0 / STEP_DIVISOR).max(SHORTEST_STEP).min(longest)
+}
+
+/// Notes that the application reads the clock outside of a call.
+fn note_clock_reading() {
+    if POLLS_SINCE.load(Ordering::Relaxed) != 0 {
+        READS_CLOCK.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Waits for the next packet, but not beyond `until` or the longest idle step. The transport
 /// handles its timers meanwhile. Returns whether an endpoint made progress. The caller holds no
 /// lock of an endpoint.
 fn wait(clock: &VirtualClock, until: Time) -> bool {
-    let longest = clock.now() + clock.rules().longest_idle;
+    let longest = clock.now() + idle_step(clock);
     let until = until.min(longest);
     let done = COMPLETIONS.load(Ordering::Relaxed);
     // Serve a packet that has already arrived at once, or the time of the return would depend on
@@ -282,13 +311,22 @@ fn wait(clock: &VirtualClock, until: Time) -> bool {
 /// Notes that the application does something other than looking for messages and completions.
 fn end_polling() {
     EMPTY_POLLS.store(0, Ordering::Relaxed);
+    POLLS_SINCE.store(0, Ordering::Relaxed);
+    READS_CLOCK.store(false, Ordering::Relaxed);
     EMPTY_PEEKS.lock().clear();
+}
+
+/// Notes that the application polls and has found nothing.
+fn note_polling(clock: &VirtualClock) {
+    let now = clock.now().0;
+    let _ = POLLS_SINCE.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
 }
 
 /// Handles a poll that found nothing. If the thread does nothing but poll, it waits for the next packet or timer.
 fn handle_empty_poll(clock: &VirtualClock) {
     clock.charge(Span(clock.rules().overhead.poll.into()));
     end_polling_after_computation();
+    note_polling(clock);
     let polls = EMPTY_POLLS.fetch_add(1, Ordering::Relaxed) + 1;
     if polls >= IDLE_AFTER && wait(clock, Time::NEVER) {
         EMPTY_POLLS.store(0, Ordering::Relaxed);
@@ -308,6 +346,7 @@ fn end_polling_after_computation() {
 fn handle_peek(clock: &VirtualClock, peek: Peek) {
     clock.charge(Span(clock.rules().overhead.poll.into()));
     end_polling_after_computation();
+    note_polling(clock);
     if note_peek(&mut EMPTY_PEEKS.lock(), peek) {
         wait(clock, Time::NEVER);
     } else {

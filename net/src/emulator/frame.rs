@@ -34,7 +34,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use crate::base::{Rate, Span, Time};
 
 /// First bytes of a hello and a welcome. They detect other programs and other versions.
-pub const MAGIC: [u8; 8] = *b"squallf4";
+pub const MAGIC: [u8; 8] = *b"squallf5";
 /// Number of bytes of the header with which every frame of the emulator protocol begins.
 pub const HEAD: usize = 8;
 /// Number of bytes before the UDP payload in the frame of a packet.
@@ -345,6 +345,8 @@ pub struct Welcome {
 pub struct VirtualTimeRules {
     /// Time that the virtual clock shows at the beginning of the job.
     pub origin: Time,
+    /// Time that the clock of this process shows when it attaches: the origin, or a later time if the job has begun.
+    pub start: Time,
     /// Time of CLOCK_MONOTONIC that the application sees when the clock begins.
     pub shown_origin: Time,
     /// Nanoseconds from CLOCK_MONOTONIC to CLOCK_REALTIME in virtual time.
@@ -387,7 +389,7 @@ impl Default for HostOverhead {
 
 impl VirtualTimeRules {
     /// Number of bytes of the encoded rules of virtual time.
-    const LEN: usize = 9 * 8;
+    const LEN: usize = 10 * 8;
 
     fn encode(&self) -> Vec<u8> {
         let HostOverhead { send, receive, poll, byte, clock } = self.overhead;
@@ -402,6 +404,7 @@ impl VirtualTimeRules {
             pair(poll, byte),
             self.port.into(),
             self.shown_origin.0,
+            self.start.0,
         ]
         .into_iter()
         .flat_map(u64::to_le_bytes)
@@ -422,6 +425,7 @@ impl VirtualTimeRules {
             overhead: HostOverhead { send, receive, poll, byte, clock },
             port: long(7) as u16,
             shown_origin: Time(long(8)),
+            start: Time(long(9)),
         })
     }
 }
@@ -627,6 +631,7 @@ mod tests {
         }
         let rules = VirtualTimeRules {
             origin: Time(1 << 50),
+            start: Time(1 << 51),
             shown_origin: Time(1 << 40),
             calendar: 7,
             seed: 9,

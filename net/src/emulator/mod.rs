@@ -21,6 +21,7 @@ use std::time::Duration;
 use socket2::{SockRef, Socket};
 
 use crate::base::{Datagram, Time, TrafficClass, Train, entropy_count};
+use crate::shm::socket::credentials;
 use crate::udp::{bound_address, open_plain, tos};
 use crate::{
     Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport, UnreachableReason,
@@ -28,6 +29,14 @@ use crate::{
 use frame::{Frame, FrameKind, Hello, JobRank, MAX_FRAME, PACKET_HEAD, PacketFrame, Welcome};
 pub use spec::{EmulatorSpec, EmulatorSpecError, HostChoice, HostList, HostListError};
 pub use virtual_time::VirtualPort;
+
+/// Returns the process ID, in this process's PID namespace, of the process that connected `stream`. Returns `None` if it
+/// has none here, or the system does not say.
+#[must_use]
+pub fn peer_process(stream: &UnixStream) -> Option<u32> {
+    let who = credentials(stream.as_raw_fd()).ok()?;
+    u32::try_from(who.pid).ok().filter(|pid| *pid != 0)
+}
 
 /// Number of bytes that may wait for an endpoint that does not read, like the receive buffer of a
 /// socket.

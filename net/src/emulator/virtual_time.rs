@@ -111,11 +111,11 @@ struct State {
 }
 
 impl State {
-    fn new(stream: UnixStream, origin: Time) -> Self {
+    fn new(stream: UnixStream, start: Time) -> Self {
         Self {
             stream,
             alive: true,
-            horizon: origin,
+            horizon: start,
             outgoing: Vec::new(),
             inbox: vec![0; READ + MAX_FRAME].into_boxed_slice(),
             start: 0,
@@ -447,7 +447,7 @@ impl VirtualPort {
                 )
             })?;
             stream.set_nonblocking(false)?;
-            let state = Mutex::new(State::new(stream, rules.origin));
+            let state = Mutex::new(State::new(stream, rules.start));
             let clock = CLOCK.get_or_init(|| VirtualClock {
                 spec: spec.clone(),
                 rules,
@@ -459,7 +459,7 @@ impl VirtualPort {
             // SAFETY: pthread_atfork(3) keeps the function, which is never unloaded: the provider's library
             // stays loaded while it has objects, and only stores a number into a static of this crate.
             unsafe { libc::pthread_atfork(None, None, Some(end_in_child)) };
-            NOW.store(rules.origin.0, Ordering::Relaxed);
+            NOW.store(rules.start.0, Ordering::Relaxed);
             (clock, 0, welcome)
         };
         let port = welcome.virtual_time.map_or(0, |rules| rules.port);

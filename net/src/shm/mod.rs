@@ -27,7 +27,7 @@ mod fetch;
 mod hostile;
 mod ring;
 pub(crate) mod segment;
-mod socket;
+pub(crate) mod socket;
 #[cfg(test)]
 mod tests;
 

@@ -15,11 +15,11 @@ const MAX_FDS: usize = 2;
 
 /// The process and the user at the other end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct PeerCredentials {
+pub(crate) struct PeerCredentials {
     /// Process ID; 0 if the process has none in this PID namespace.
-    pub(super) pid: libc::pid_t,
+    pub(crate) pid: libc::pid_t,
     /// Effective user ID of the process.
-    pub(super) uid: libc::uid_t,
+    pub(crate) uid: libc::uid_t,
 }
 
 /// Creates a non-blocking Unix socket that is closed on exec.
@@ -83,7 +83,7 @@ pub(super) fn shut_down(socket: RawFd) {
 }
 
 /// Returns the process and the user at the other end of a Unix socket.
-pub(super) fn credentials(fd: RawFd) -> io::Result<PeerCredentials> {
+pub(crate) fn credentials(fd: RawFd) -> io::Result<PeerCredentials> {
     // SAFETY: a ucred is three integers, for which zero is a value; getsockopt(2) writes at most `len` bytes into it.
     let who = unsafe {
         let mut who: libc::ucred = zeroed();
