@@ -113,6 +113,8 @@ pub struct VirtualTimeReport {
     /// The hash is not the same in each run, because a rank waited for something outside of the
     /// network.
     pub was_outside: bool,
+    /// Ranks of which several threads called the provider, so that their times depend on the machine.
+    pub with_threads: Vec<u32>,
     /// Virtual times of each rank, by ascending rank.
     pub ranks: Vec<RankTimes>,
 }
@@ -134,6 +136,8 @@ struct ProcessInfo {
     resumed: Time,
     /// True while the program is in MPI_Finalize.
     ending: bool,
+    /// Several threads of the process call the provider.
+    threads: bool,
 }
 
 /// CPU time and state of the threads of a process at one moment.
@@ -159,6 +163,7 @@ struct SentPacket {
 }
 
 /// The start of a pace, at which virtual time passes no faster than real time.
+#[derive(Clone, Copy)]
 struct PaceStart {
     virtual_time: Time,
     real_time: Time,
@@ -489,6 +494,13 @@ impl Relay {
                         all.coordinator.note_end(Time(at));
                     }
                 }
+                (FrameKind::Threads, Role::Process { number, .. }) => {
+                    let number = *number;
+                    client.handled(len);
+                    if let Some(all) = &mut self.virtual_time {
+                        all.processes[number as usize].threads = true;
+                    }
+                }
                 (FrameKind::Close, Role::Process { .. }) => {
                     let number = frame.body().first_chunk().copied().map(u16::from_le_bytes);
                     let number =
@@ -573,6 +585,7 @@ impl Relay {
                 first_cpu: None,
                 resumed: all.rules.origin,
                 ending: false,
+                threads: false,
             });
             client.role = Role::Process { number, endpoints: Vec::new() };
         }
@@ -851,6 +864,8 @@ impl Relay {
             })
             .collect();
         ranks.sort_by_key(|times| times.rank);
+        let with_threads = all.processes.iter().filter(|info| info.threads);
+        let with_threads = with_threads.map(|info| info.rank.unwrap_or(info.pid)).collect();
         Some(VirtualTimeReport {
             virtual_time: coordinator.last_time().since(coordinator.origin),
             real_time: all.began.map_or(Span::ZERO, |began| ended.since(began)),
@@ -860,6 +875,7 @@ impl Relay {
             lookahead: Picos::from_span(coordinator.host_latency()),
             hash: coordinator.hash(),
             was_outside: coordinator.was_outside,
+            with_threads,
             ranks,
         })
     }

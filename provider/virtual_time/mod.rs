@@ -13,6 +13,7 @@
 //! The preloaded time library answers the application's own time functions from the same clock ([`library`]).
 
 mod library;
+mod threads;
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -72,6 +73,8 @@ static READING_COST: AtomicU64 = AtomicU64::new(0);
 thread_local! {
     /// The thread has called libfabric, so it may advance the virtual clock of the process.
     static DRIVES: Cell<bool> = const { Cell::new(false) };
+    /// The thread sleeps in a function of the time library and never calls libfabric.
+    static HELPS: Cell<bool> = const { Cell::new(false) };
     /// Nesting depth of calls of the provider in this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     /// CPU time of the thread when its last call of the provider ended; zero before the first call.
@@ -141,7 +144,13 @@ impl Hooks for ProcessHooks {
     }
 
     fn wait_until(&self, until: Time) -> bool {
-        virtual_time::clock().map(|clock| wait(clock, until)).is_some()
+        let Some(clock) = virtual_time::clock() else { return false };
+        if threads::others_run() {
+            threads::let_others_run();
+        } else {
+            wait(clock, until);
+        }
+        true
     }
 }
 
@@ -159,12 +168,17 @@ pub(crate) fn begin_process() {
 fn begin_call(clock: &'static VirtualClock) {
     DEPTH.set(DEPTH.get() + 1);
     YIELDS.store(0, Ordering::Relaxed);
-    if DEPTH.get() == 1
-        && let Some(computed) = computed_since_call(clock)
-    {
+    if DEPTH.get() > 1 {
+        return;
+    }
+    if !HELPS.get() && threads::register() {
+        clock.announce_threads();
+    }
+    if let Some(computed) = computed_since_call(clock) {
         COMPUTED.fetch_add(computed.0, Ordering::Relaxed);
-        clock.count_computation(computed);
-        advance_busy(clock, clock.now() + computed);
+        let until = threads::computed_until(clock, computed);
+        clock.count_computation(until.since(clock.now()));
+        threads::wait_in_turn(|| advance_busy(clock, until));
     }
 }
 
@@ -178,6 +192,7 @@ fn end_call() {
         if clock.rules().cpu_scale > 0 {
             LEFT_AT.set(cpu_time());
         }
+        threads::leave(clock.now());
     }
 }
 
@@ -185,7 +200,7 @@ fn end_call() {
 /// Returns `None` if computation takes no time, the job has not begun, or the thread has made no call.
 fn computed_since_call(clock: &VirtualClock) -> Option<Span> {
     let (scale, left_at) = (clock.rules().cpu_scale, LEFT_AT.get());
-    if scale == 0 || left_at == 0 || !clock.has_begun() {
+    if scale == 0 || left_at == 0 && !threads::was_created() || !clock.has_begun() {
         return None;
     }
     // One reading lies between the two at the ends of the computation.
@@ -205,10 +220,20 @@ fn measure_reading() {
 
 /// Returns the CPU time that this thread has used, in nanoseconds.
 fn cpu_time() -> u64 {
+    read_cpu_clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Returns the clock of the CPU time of a thread of this process (clock_getcpuclockid(3), for a thread).
+const fn clock_of(tid: libc::pid_t) -> libc::clockid_t {
+    !tid << 3 | 6
+}
+
+/// Returns the time of a clock of CPU time in nanoseconds; zero if its thread has ended.
+fn read_cpu_clock(clock: libc::clockid_t) -> u64 {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: clock_gettime(2) writes one timespec, into a local variable. Every Linux has the clock of the
-    // calling thread, so it does not fail. The time library passes this clock on to the system.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut ts) };
+    // SAFETY: clock_gettime(2) writes one timespec, into a local variable, or fails and leaves it zero. The time
+    // library passes clocks of CPU time on to the system.
+    unsafe { libc::clock_gettime(clock, &raw mut ts) };
     let seconds = u64::try_from(ts.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(ts.tv_nsec).unwrap_or(0)
 }
@@ -287,6 +312,11 @@ fn note_clock_reading() {
 /// handles its timers meanwhile. Returns whether an endpoint made progress. The caller holds no
 /// lock of an endpoint.
 fn wait(clock: &VirtualClock, until: Time) -> bool {
+    threads::wait_alone(|| wait_for_packet(clock, until)).unwrap_or(false)
+}
+
+/// Waits as [`wait`] says, while no other thread of the process does.
+fn wait_for_packet(clock: &VirtualClock, until: Time) -> bool {
     let longest = clock.now() + idle_step(clock);
     let until = until.min(longest);
     let done = COMPLETIONS.load(Ordering::Relaxed);
@@ -324,6 +354,10 @@ fn note_polling(clock: &VirtualClock) {
 
 /// Handles a poll that found nothing. If the thread does nothing but poll, it waits for the next packet or timer.
 fn handle_empty_poll(clock: &VirtualClock) {
+    if threads::others_run() {
+        // One of them may be about to send: this poll takes no time, and waits for nothing.
+        return;
+    }
     clock.charge(Span(clock.rules().overhead.poll.into()));
     end_polling_after_computation();
     note_polling(clock);
@@ -344,6 +378,9 @@ fn end_polling_after_computation() {
 /// since, the thread waits for the next packet or timer. Another peek does not wait: a program may look for several
 /// sources or tags in turn, and the next one may be there.
 fn handle_peek(clock: &VirtualClock, peek: Peek) {
+    if threads::others_run() {
+        return;
+    }
     clock.charge(Span(clock.rules().overhead.poll.into()));
     end_polling_after_computation();
     note_polling(clock);

@@ -72,15 +72,21 @@ pub enum FrameKind {
     Close = 10,
     /// A process in virtual time enters MPI_Finalize. The body is its time in nanoseconds (u64).
     Ending = 11,
+    /// More than one thread of a process in virtual time calls the provider, so that its times depend on the machine. The
+    /// body is empty.
+    Threads = 12,
 }
 
 impl FrameKind {
     fn from_byte(byte: u8) -> Option<Self> {
         use FrameKind::{
-            Close, Command, Ending, Hello, Nobody, Packet, Refused, Reply, Resume, Wait, Welcome,
+            Close, Command, Ending, Hello, Nobody, Packet, Refused, Reply, Resume, Threads, Wait,
+            Welcome,
         };
-        let all =
-            [Hello, Welcome, Refused, Packet, Nobody, Command, Reply, Wait, Resume, Close, Ending];
+        let all = [
+            Hello, Welcome, Refused, Packet, Nobody, Command, Reply, Wait, Resume, Close, Ending,
+            Threads,
+        ];
         all.into_iter().find(|kind| *kind as u8 == byte)
     }
 }

@@ -336,6 +336,11 @@ impl VirtualClock {
         }
     }
 
+    /// Reports to the emulator that several threads of the process call the provider.
+    pub fn announce_threads(&self) {
+        self.lock().outgoing.extend_from_slice(&encode(FrameKind::Threads, &[]));
+    }
+
     /// Reports to the emulator that the program ends. From now on the run need not be repeatable.
     pub fn announce_end(&self) {
         let ending = encode(FrameKind::Ending, &self.now().0.to_le_bytes());

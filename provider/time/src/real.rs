@@ -123,7 +123,13 @@ type Cond = *mut pthread_cond_t;
 type Words = *const *mut c_char;
 type RwLock = *mut pthread_rwlock_t;
 
+/// The function that a thread runs.
+pub(crate) type ThreadStart = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+
 functions! {
+    fn pthread_create(
+        thread: *mut pthread_t, attributes: *const libc::pthread_attr_t, start: ThreadStart, argument: *mut c_void
+    ) -> c_int = ENOSYS;
     fn MPI_Finalize() -> c_int = crate::finalize::call_in_local_library();
 
     fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int = fail_with_enosys();

@@ -159,6 +159,16 @@ impl VirtualClock {
         call_provider(|| (self.0.ending)());
     }
 
+    /// Returns the virtual time at which a thread begins that the calling thread creates.
+    pub(crate) fn time_of_new_thread(self) -> u64 {
+        call_provider(|| (self.0.create)())
+    }
+
+    /// Begins the calling thread, which was created at `created`.
+    pub(crate) fn begin_thread(self, created: u64) {
+        call_provider(|| (self.0.begin)(created));
+    }
+
     /// Returns whether a call of sched_yield must reach the kernel.
     pub(crate) fn yields(self) -> bool {
         call_provider(|| (self.0.yields)()) != 0

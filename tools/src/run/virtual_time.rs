@@ -172,9 +172,18 @@ pub(super) fn describe(report: &VirtualTimeReport) -> String {
     if report.lookahead.span() < SHORT_LOOKAHEAD {
         text += " (below 100 ns: ranks can hardly run at the same time, and the run is slow)";
     }
-    let repeatable = match report.was_outside {
-        true => "not repeatable: a rank waited for something outside of the network",
-        false => "the same in each run with --compute none, one thread a rank and no encryption",
+    let repeatable = match (report.with_threads.as_slice(), report.was_outside) {
+        ([], false) => {
+            "the same in each run with --compute none, one thread a rank and no encryption"
+                .to_owned()
+        }
+        ([], true) => {
+            "not repeatable: a rank waited for something outside of the network".to_owned()
+        }
+        ([first, rest @ ..], _) => format!(
+            "approximate and not repeatable: several threads of rank {first}{} call libfabric",
+            if rest.is_empty() { String::new() } else { format!(" and of {} more", rest.len()) }
+        ),
     };
     let _ = write!(
         text,
