@@ -130,8 +130,8 @@ struct ProcessInfo {
     place: u32,
     /// Threads of the process at the last check since it resumed; `None` before the first check.
     last_check: Option<ThreadActivity>,
-    /// CPU time of the process at the first check after it resumed; `None` before that check.
-    first_cpu: Option<Span>,
+    /// CPU times of its threads at the first check after it resumed; `None` before that check.
+    first_cpu: Option<BTreeMap<u32, Span>>,
     /// Virtual time at which the process last resumed.
     resumed: Time,
     /// True while the program is in MPI_Finalize.
@@ -141,10 +141,10 @@ struct ProcessInfo {
 }
 
 /// CPU time and state of the threads of a process at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct ThreadActivity {
-    /// CPU time that all threads of the process have used.
-    cpu: Span,
+    /// CPU time that each thread of the process has used, by its number.
+    cpu: BTreeMap<u32, Span>,
     /// All threads sleep: none runs, or waits for a disk.
     asleep: bool,
 }
@@ -321,17 +321,27 @@ fn realtime_offset() -> u64 {
 
 /// Reads CPU time and state of the threads of a process. Returns `None` if it has ended.
 fn read_thread_activity(pid: u32) -> Option<ThreadActivity> {
-    let (mut cpu, mut asleep) = (0u64, true);
+    let (mut cpu, mut asleep) = (BTreeMap::new(), true);
     for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
         let path = thread.path();
         // A thread may end meanwhile.
         let Ok(schedule) = fs::read_to_string(path.join("schedstat")) else { continue };
-        cpu += schedule.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
+        let used = schedule.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
+        let number = thread.file_name().to_str().and_then(|name| name.parse().ok()).unwrap_or(0);
+        cpu.insert(number, Span(used));
         let stat = fs::read_to_string(path.join("stat")).unwrap_or_default();
         let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
         asleep &= !matches!(state, Some('R' | 'D'));
     }
-    Some(ThreadActivity { cpu: Span(cpu), asleep })
+    Some(ThreadActivity { cpu, asleep })
+}
+
+/// Returns the longest CPU time that a thread has used since `before`: threads compute side by side.
+fn longest_computation(before: &BTreeMap<u32, Span>, now: &BTreeMap<u32, Span>) -> Span {
+    let since = |(number, cpu): (&u32, &Span)| {
+        cpu.saturating_sub(before.get(number).copied().unwrap_or(Span::ZERO))
+    };
+    now.iter().map(since).max().unwrap_or(Span::ZERO)
 }
 
 impl Relay {
@@ -818,10 +828,11 @@ impl Relay {
             let started = all.coordinator.is_started();
             let info = &mut all.processes[number as usize];
             let Some(check) = read_thread_activity(info.pid) else { continue };
-            let first_cpu = *info.first_cpu.get_or_insert(check.cpu);
-            let cpu = check.cpu.saturating_sub(first_cpu);
-            let before = info.last_check.replace(check);
-            if check.asleep && before == Some(check) {
+            let first_cpu = info.first_cpu.get_or_insert_with(|| check.cpu.clone());
+            let cpu = longest_computation(first_cpu, &check.cpu);
+            let still = check.asleep && info.last_check.as_ref() == Some(&check);
+            info.last_check = Some(check);
+            if still {
                 all.coordinator.set_absent(number, Activity::Outside);
             } else if all.rules.cpu_scale > 0 {
                 // The relay cannot tell the provider's CPU time from the application's, so it

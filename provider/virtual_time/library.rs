@@ -74,7 +74,7 @@ extern "C" fn now_for_library() -> u64 {
     let mut now = clock.now();
     if DEPTH.get() == 0 {
         charge_reading(clock);
-        note_clock_reading();
+        note_clock_reading(clock);
         // Show the computation before the next call, but do not advance the clock by it: the transport
         // would have to act meanwhile, and a signal handler may read the clock.
         now = local_time(clock);

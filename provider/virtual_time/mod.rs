@@ -43,6 +43,9 @@ const SHORTEST_STEP: Span = Span::nanos(100);
 /// a time ends at most this part later.
 const STEP_DIVISOR: u64 = 4;
 
+/// Number of such steps that a loop takes at least.
+const STEPS_OF_LOOP: u32 = 4;
+
 /// Largest number of different peeks that are remembered. A program may look for messages of each rank.
 const MOST_PEEKS: usize = 4096;
 
@@ -59,6 +62,10 @@ static EMPTY_POLLS: AtomicI32 = AtomicI32::new(0);
 static POLLS_SINCE: AtomicU64 = AtomicU64::new(0);
 /// The application has read the clock since then, perhaps to end a loop of polls at a time.
 static READS_CLOCK: AtomicBool = AtomicBool::new(false);
+/// Number of readings of the clock since the last empty poll.
+static LOOP_READINGS: AtomicU32 = AtomicU32::new(0);
+/// Number of steps of the clock since [`POLLS_SINCE`].
+static STEPS: AtomicU32 = AtomicU32::new(0);
 /// Different peeks that have found nothing since an endpoint last made progress. Each of them would find nothing again.
 /// Other work of the application clears them as well.
 static EMPTY_PEEKS: Mutex<BTreeSet<Peek>> = Mutex::new(BTreeSet::new());
@@ -297,14 +304,23 @@ fn idle_step(clock: &VirtualClock) -> Span {
     if since == 0 || !READS_CLOCK.load(Ordering::Relaxed) {
         return longest;
     }
+    STEPS.fetch_add(1, Ordering::Relaxed);
     let polled = clock.now().since(Time(since));
     Span(polled.0 / STEP_DIVISOR).max(SHORTEST_STEP).min(longest)
 }
 
 /// Notes that the application reads the clock outside of a call.
-fn note_clock_reading() {
-    if POLLS_SINCE.load(Ordering::Relaxed) != 0 {
-        READS_CLOCK.store(true, Ordering::Relaxed);
+fn note_clock_reading(clock: &VirtualClock) {
+    if POLLS_SINCE.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    READS_CLOCK.store(true, Ordering::Relaxed);
+    // The reading that ends a loop and the one that begins the next have no poll between them. A loop that reads the
+    // clock twice in each round does not begin anew in each.
+    let again = LOOP_READINGS.fetch_add(1, Ordering::Relaxed) > 0;
+    if again && STEPS.load(Ordering::Relaxed) >= STEPS_OF_LOOP {
+        STEPS.store(0, Ordering::Relaxed);
+        POLLS_SINCE.store(clock.now().0, Ordering::Relaxed);
     }
 }
 
@@ -349,6 +365,7 @@ fn end_polling() {
 /// Notes that the application polls and has found nothing.
 fn note_polling(clock: &VirtualClock) {
     let now = clock.now().0;
+    LOOP_READINGS.store(0, Ordering::Relaxed);
     let _ = POLLS_SINCE.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
 }
 

@@ -12,7 +12,6 @@
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::fs;
-use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -29,13 +28,13 @@ struct Caller {
     /// Number of the thread in the kernel.
     tid: libc::pid_t,
     /// The thread waits for the emulator, so it sends nothing.
-    waits: AtomicBool,
+    waits: bool,
     /// CPU time of the thread, in nanoseconds, when another thread last looked.
-    seen: AtomicU64,
+    seen: u64,
 }
 
 /// All threads that have called libfabric and live.
-static CALLERS: Mutex<Vec<Arc<Caller>>> = Mutex::new(Vec::new());
+static CALLERS: Mutex<Vec<Caller>> = Mutex::new(Vec::new());
 /// More than one thread has called libfabric.
 static SEVERAL: AtomicBool = AtomicBool::new(false);
 /// The thread that waits for the emulator holds this lock. There is one at a time, because the answer to the wait of a
@@ -46,7 +45,9 @@ static ENDED_AT: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// The registration of the calling thread, which ends with the thread.
-    static OWN: RefCell<Option<Registration>> = const { RefCell::new(None) };
+    static REGISTRATION: RefCell<Option<Registration>> = const { RefCell::new(None) };
+    /// Number of the thread in the kernel, once it has called libfabric; zero before.
+    static TID: Cell<libc::pid_t> = const { Cell::new(0) };
     /// The virtual time of the thread in nanoseconds when it last left the provider, or was created; zero if unknown.
     static LOCAL: Cell<u64> = const { Cell::new(0) };
     /// The thread found that others run, and is to let them.
@@ -56,11 +57,11 @@ thread_local! {
 }
 
 /// The place of a thread among the callers. Dropping it removes the thread.
-struct Registration(Arc<Caller>);
+struct Registration(libc::pid_t);
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        CALLERS.lock().retain(|caller| !Arc::ptr_eq(caller, &self.0));
+        CALLERS.lock().retain(|caller| caller.tid != self.0);
     }
 }
 
@@ -77,19 +78,17 @@ impl Drop for Computation {
 
 /// Adds the calling thread to those that call libfabric. Returns true for the second one of the process.
 pub(super) fn register() -> bool {
-    OWN.with_borrow_mut(|own| {
-        if own.is_some() {
-            return false;
-        }
-        // SAFETY: gettid(2) takes nothing and does not fail.
-        let tid = unsafe { libc::gettid() };
-        let (waits, seen) = (AtomicBool::new(false), AtomicU64::new(0));
-        let caller = Arc::new(Caller { tid, waits, seen });
-        let mut callers = CALLERS.lock();
-        callers.push(Arc::clone(&caller));
-        *own = Some(Registration(caller));
-        callers.len() > 1 && !SEVERAL.swap(true, Ordering::Relaxed)
-    })
+    if TID.get() != 0 {
+        return false;
+    }
+    // SAFETY: gettid(2) takes nothing and does not fail.
+    let tid = unsafe { libc::gettid() };
+    TID.set(tid);
+    // A thread that ends calls libfabric in destructors: then nothing removes it but the end of the process.
+    let _ = REGISTRATION.try_with(|own| own.replace(Some(Registration(tid))));
+    let mut callers = CALLERS.lock();
+    callers.push(Caller { tid, waits: false, seen: 0 });
+    callers.len() > 1 && !SEVERAL.swap(true, Ordering::Relaxed)
 }
 
 /// Returns whether more than one thread has called libfabric.
@@ -101,7 +100,7 @@ pub(super) fn are_several() -> bool {
 /// Begins the life of a thread that was created at the virtual time `created`.
 pub(super) fn begin(created: Time) {
     LOCAL.set(created.0);
-    COMPUTATION.set(Some(Computation));
+    let _ = COMPUTATION.try_with(|own| own.replace(Some(Computation)));
 }
 
 /// Returns the virtual time up to which the calling thread has computed: its last time and `computed` since then. A
@@ -136,21 +135,21 @@ pub(super) fn others_run() -> bool {
     if !are_several() {
         return false;
     }
-    let own = OWN.with_borrow(|own| own.as_ref().map(|own| Arc::clone(&own.0)));
-    let callers = CALLERS.lock();
-    let others =
-        callers.iter().filter(|caller| own.as_ref().is_none_or(|own| !Arc::ptr_eq(own, caller)));
+    let own = TID.get();
+    let mut callers = CALLERS.lock();
     // Every thread is looked at, so that the next look finds its CPU time.
-    let run = others.filter(|caller| caller.runs()).count() > 0;
+    let others = callers.iter_mut().filter(|caller| caller.tid != own);
+    let run = others.fold(false, |run, caller| run | caller.runs());
     YIELDS.set(run);
     run
 }
 
 impl Caller {
-    fn runs(&self) -> bool {
+    /// Returns whether the thread runs, or has used CPU time since the last look.
+    fn runs(&mut self) -> bool {
         let cpu = read_cpu_clock(clock_of(self.tid));
-        let moved = self.seen.swap(cpu, Ordering::Relaxed) != cpu;
-        !self.waits.load(Ordering::Relaxed) && (moved || is_runnable(self.tid))
+        let moved = core::mem::replace(&mut self.seen, cpu) != cpu;
+        !self.waits && (moved || is_runnable(self.tid))
     }
 }
 
@@ -186,15 +185,16 @@ pub(super) fn wait_alone<T>(wait: impl FnOnce() -> T) -> Option<T> {
         std::thread::sleep(NAP);
         return None;
     };
-    let set = |waits| {
-        OWN.with_borrow(|own| {
-            if let Some(own) = own {
-                own.0.waits.store(waits, Ordering::Relaxed);
-            }
-        });
-    };
-    set(true);
+    note_waiting(true);
     let result = wait();
-    set(false);
+    note_waiting(false);
     Some(result)
+}
+
+/// Notes whether the calling thread waits for the emulator.
+fn note_waiting(waits: bool) {
+    let own = TID.get();
+    if let Some(caller) = CALLERS.lock().iter_mut().find(|caller| caller.tid == own) {
+        caller.waits = waits;
+    }
 }

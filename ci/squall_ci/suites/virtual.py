@@ -17,8 +17,9 @@ import os
 import pathlib
 import random
 import re
+import shlex
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from squall_ci.job import run_program
@@ -68,6 +69,7 @@ class Virtual:
         linking = ("-O2", "-Wl,--allow-shlib-undefined")
         compiler = str(MPIS["mpich"].python.parent / "mpicc")
         self.job = compile_c([FABTESTS / "virtual" / "job.c"], TARGET / "virtual" / "job", linking, compiler, ())
+        self.threads = compile_c([FABTESTS / "virtual" / "threads.c"], TARGET / "virtual" / "threads", linking, compiler, ())
 
     def command(self, topology: str, *options: Word, compute: str = "none") -> list[str]:
         """Returns the words before a launcher's command."""
@@ -83,10 +85,13 @@ class Virtual:
         compute: str = "none",
         mpi: Mpi = MPIS["mpich"],
         timeout: float = 120.0,
+        program: pathlib.Path | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> Result:
-        """Runs fabtests/virtual/job.c with these words."""
-        launch = mpi.command(ranks, [self.job, *words])
-        return run([*self.command(topology, *options, compute=compute), *launch], mpi.plain_environment(), timeout)
+        """Runs fabtests/virtual/job.c, or another program, with these words."""
+        launch = mpi.command(ranks, [program or self.job, *words])
+        words_before = self.command(topology, *options, compute=compute)
+        return run([*words_before, *launch], mpi.plain_environment() | dict(env or {}), timeout)
 
 
 def hash_of(result: Result) -> tuple[str, bool]:
@@ -279,6 +284,87 @@ def check_computation(virtual: Virtual, tally: Tally) -> None:
     tally.add(f"{seconds:g} s of CPU time", problem, took, note, output)
 
 
+class Threaded(NamedTuple):
+    """A job of fabtests/virtual/threads.c, and the bounds of its time between two barriers in seconds."""
+
+    words: tuple[Word, ...]
+    compute: str
+    least: float
+    most: float
+
+
+# CPU time that threads use, in seconds. A job that polls for a time ends up to a quarter of it later.
+USED, POLLED = 0.2, 20e-6
+THREADED = (
+    Threaded(("join", USED), "cpu", LEAST_COMPUTED * USED, MOST_COMPUTED * USED),
+    Threaded(("join", USED, 3), "cpu", LEAST_COMPUTED * USED, MOST_COMPUTED * USED),
+    Threaded(("beside", USED, 2), "cpu", LEAST_COMPUTED * USED, MOST_COMPUTED * USED),
+    Threaded(("polls", USED), "cpu", LEAST_COMPUTED * USED, MOST_COMPUTED * USED),
+    # Computation takes no time here; the second thread alone would advance the clock.
+    Threaded(("polls", USED), "none", 0, 1e-3),
+    # The other rank no longer waits for a process that computes for two seconds.
+    Threaded(("polls", 2.5), "none", 0, 1.5),
+    Threaded(("sleeps", USED), "cpu", LEAST_COMPUTED * USED, MOST_COMPUTED * USED),
+    Threaded(("sends", USED / 2, 4), "cpu", LEAST_COMPUTED * USED / 2, MOST_COMPUTED * USED / 2),
+    Threaded(("test", POLLED), "none", 10 * POLLED, 15 * POLLED),
+)
+
+
+def check_threads(virtual: Virtual, tally: Tally) -> None:
+    """Threads that compute, poll or sleep beside each other take the time of the longest, and the report names ranks of which
+    several threads call."""
+    for words, compute, least, most in THREADED:
+        name = " ".join(map(str, words))
+        result = virtual.run_job("star:2", 2, *words, compute=compute, program=virtual.threads)
+        found = re.search(r"^threads: \w+: ([\d.]+) s between two barriers$", result.output, re.M)
+        problem = None if result.ok and found else result.why() if not result.ok else "no time"
+        if found and not problem and not least <= float(found[1]) <= most:
+            problem = f"{found[1]} s, expected {least:g} to {most:g}"
+        several = "several threads of rank 0" in result.output
+        if not problem and several != (words[0] in ("polls", "sends")):
+            problem = f"the report says that several threads call: {several}"
+        tally.add(f"threads: {name}, --compute {compute}", problem, result.seconds, found[1] if found else "", result.output)
+
+
+def check_progress_thread(virtual: Virtual, tally: Tally) -> None:
+    """MPICH's progress thread polls beside the program: a collective takes about the time that it takes without."""
+    times = []
+    for env in ({}, {"MPIR_CVAR_ASYNC_PROGRESS": "1"}):
+        result = virtual.run_job("star:2", 2, "allreduce", 8, 100, env=env)
+        found = re.search(r"^job: allreduce 8: ([\d.]+) us", result.output, re.M)
+        if not result.ok or not found:
+            tally.add("progress thread", result.why() if not result.ok else "no time", result.seconds, output=result.output)
+            return
+        times.append(float(found[1]))
+    alone, beside = times
+    problem = None if beside <= MOST_COMPUTED * alone else f"{beside} us, and {alone} us without the thread"
+    tally.add("a progress thread beside the program", problem, result.seconds, f"{beside} us, {alone}", result.output)
+
+
+def check_launches(virtual: Virtual, tally: Tally) -> None:
+    """A script that starts two jobs, a job that spawns ranks, and a job whose ranks have a PID namespace of their own."""
+    mpi = MPIS["mpich"]
+    launch = " ".join(map(shlex.quote, mpi.command(2, [virtual.job, "allreduce", 65536, 5])))
+    env = mpi.plain_environment()
+    command = [*virtual.command("star:2"), "sh", "-c", f"{launch} && {launch}"]
+    result = run(command, env)
+    times = re.findall(r"^job: allreduce 65536: ([\d.]+) us", result.output, re.M)
+    problem = result.why() if not result.ok else None if len(times) == 2 and times[0] == times[1] else f"times: {times}"
+    tally.add("two launches in a script", problem, result.seconds, " ".join(times), result.output)
+    result = virtual.run_job("star:4", 2, "spawn", program=virtual.threads)
+    there = "the spawned ranks were in the barrier" in result.output
+    problem = result.why() if not result.ok else None if there else "they were not in the barrier"
+    tally.add("MPI_Comm_spawn", problem, result.seconds, output=result.output)
+    inside = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    command = [*virtual.command("star:2", compute="cpu"), *inside, *mpi.command(2, [virtual.job, "compute", USED])]
+    result = run(command, env)
+    found = re.search(r"^job: rank 0: ([\d.]+) s between two barriers$", result.output, re.M)
+    problem = None if result.ok and found else result.why() if not result.ok else "no time"
+    if found and not problem and not LEAST_COMPUTED * USED <= float(found[1]) <= MOST_COMPUTED * USED:
+        problem = f"{found[1]} s of computation, expected {USED}"
+    tally.add("ranks in another PID namespace", problem, result.seconds, found[1] if found else "", result.output)
+
+
 # How a job misbehaves, and what is said about it.
 MISBEHAVIOUR = {
     "no-finalize": r"rank 1 .*(ended|left)",
@@ -446,6 +532,9 @@ def main(args: argparse.Namespace) -> int:
         check_repetition(virtual, tally)
         check_replays(virtual, tally, args.quick)
         check_computation(virtual, tally)
+        check_threads(virtual, tally)
+        check_progress_thread(virtual, tally)
+        check_launches(virtual, tally)
         check_misbehaviour(virtual, tally)
         check_results(virtual, tally, args.quick)
         if not args.quick:

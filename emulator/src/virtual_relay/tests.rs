@@ -8,8 +8,8 @@ use squall_netsim::topology::Topology;
 use super::super::coordinator::{Activity, BrokenPromise};
 use super::super::emulation::Emulation;
 use super::{
-    MOST_LINES, ProcessInfo, VirtualProcesses, VirtualTimeConfig, first_origin, port_of,
-    shown_origin,
+    MOST_LINES, ProcessInfo, VirtualProcesses, VirtualTimeConfig, first_origin,
+    longest_computation, port_of, shown_origin,
 };
 
 const ORIGIN: Time = Time(5_000_000_000);
@@ -31,6 +31,8 @@ fn processes(count: u32) -> VirtualProcesses {
             first_cpu: None,
             resumed: ORIGIN,
             ending: false,
+            threads: false,
+            place: number,
         });
     }
     all
@@ -93,4 +95,14 @@ fn virtual_time_begins_at_a_whole_second_after_jobs_have_started() {
     let months = 90 * 86_400 * second;
     assert_eq!(first_origin(Time(7 * second)), first_origin(Time(months)));
     assert!(first_origin(Time(months)) > Time(months));
+}
+
+#[test]
+fn threads_that_compute_side_by_side_count_once() {
+    let at =
+        |times: &[(u32, u64)]| times.iter().map(|&(tid, ms)| (tid, Span::millis(ms))).collect();
+    let before = at(&[(1, 10), (2, 30)]);
+    let now = at(&[(1, 15), (2, 40), (3, 7)]);
+    assert_eq!(longest_computation(&before, &now), Span::millis(10));
+    assert_eq!(longest_computation(&before, &before), Span::ZERO);
 }
