@@ -360,6 +360,7 @@ fn end_polling() {
     POLLS_SINCE.store(0, Ordering::Relaxed);
     READS_CLOCK.store(false, Ordering::Relaxed);
     EMPTY_PEEKS.lock().clear();
+    threads::note_activity();
 }
 
 /// Notes that the application polls and has found nothing.

@@ -12,7 +12,7 @@
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use squall_base::{Span, Time};
@@ -23,12 +23,19 @@ use super::{clock_of, read_cpu_clock};
 /// Real time for which a thread that polls lets the others run.
 const NAP: Duration = Duration::from_micros(50);
 
+/// CPU time since its last poll, in nanoseconds, below which a thread does nothing but poll.
+const POLL_CPU: u64 = 20_000;
+/// Real time for which all other threads must have slept, with naps between, before a thread that polls waits.
+const QUIET: Duration = Duration::from_micros(300);
+
 /// A thread that calls libfabric.
 struct Caller {
     /// Number of the thread in the kernel.
     tid: libc::pid_t,
     /// The thread waits for the emulator, so it sends nothing.
     waits: bool,
+    /// CPU time of the thread, in nanoseconds, when it last polled and found nothing; `None` if it did something else since.
+    polled_at: Option<u64>,
     /// CPU time of the thread, in nanoseconds, when another thread last looked.
     seen: u64,
 }
@@ -52,6 +59,8 @@ thread_local! {
     static LOCAL: Cell<u64> = const { Cell::new(0) };
     /// The thread found that others run, and is to let them.
     static YIELDS: Cell<bool> = const { Cell::new(false) };
+    /// Real time since which the thread has found the others asleep.
+    static QUIET_SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
     /// Ends the thread's computation when the thread ends.
     static COMPUTATION: RefCell<Option<Computation>> = const { RefCell::new(None) };
 }
@@ -76,6 +85,16 @@ impl Drop for Computation {
     }
 }
 
+/// Sleeps for [`NAP`] in real time. The time library answers the C library's sleeps, and not a system call.
+fn nap() {
+    let nanos = i64::from(NAP.subsec_nanos());
+    let span = libc::timespec { tv_sec: 0, tv_nsec: nanos };
+    // SAFETY: nanosleep(2) reads one timespec, a local variable, and writes nothing to a null pointer.
+    unsafe {
+        libc::syscall(libc::SYS_nanosleep, &raw const span, core::ptr::null_mut::<libc::timespec>())
+    };
+}
+
 /// Adds the calling thread to those that call libfabric. Returns true for the second one of the process.
 pub(super) fn register() -> bool {
     if TID.get() != 0 {
@@ -87,7 +106,7 @@ pub(super) fn register() -> bool {
     // A thread that ends calls libfabric in destructors: then nothing removes it but the end of the process.
     let _ = REGISTRATION.try_with(|own| own.replace(Some(Registration(tid))));
     let mut callers = CALLERS.lock();
-    callers.push(Caller { tid, waits: false, seen: 0 });
+    callers.push(Caller { tid, waits: false, polled_at: None, seen: 0 });
     callers.len() > 1 && !SEVERAL.swap(true, Ordering::Relaxed)
 }
 
@@ -129,27 +148,71 @@ pub(super) fn leave(now: Time) {
     LOCAL.set(now.0);
 }
 
-/// Returns whether another thread that calls libfabric runs or has run since the last call of this function: it uses
-/// CPU time, or the kernel would let it. The calling thread then must not advance the clock.
+/// Returns whether another thread that calls libfabric runs, so that the calling one, which has polled and found nothing,
+/// must not advance the clock.
 pub(super) fn others_run() -> bool {
     if !are_several() {
         return false;
     }
+    if YIELDS.take() {
+        // The thread polls without a yield between.
+        nap();
+    }
     let own = TID.get();
-    let mut callers = CALLERS.lock();
-    // Every thread is looked at, so that the next look finds its CPU time.
-    let others = callers.iter_mut().filter(|caller| caller.tid != own);
-    let run = others.fold(false, |run, caller| run | caller.runs());
+    let mut others = Doing::Polls;
+    for caller in CALLERS.lock().iter_mut() {
+        if caller.tid == own {
+            caller.polled_at = Some(read_cpu_clock(libc::CLOCK_THREAD_CPUTIME_ID));
+        } else {
+            others = others.max(caller.doing());
+        }
+    }
+    let run = match others {
+        Doing::Polls => false,
+        Doing::Runs => true,
+        // It may be blocked by a lock that this thread holds, and releases between its polls.
+        Doing::Sleeps => QUIET_SINCE.get().is_none_or(|since| since.elapsed() < QUIET),
+    };
+    QUIET_SINCE.set(match others {
+        Doing::Sleeps => QUIET_SINCE.get().or_else(|| Some(Instant::now())),
+        _ => None,
+    });
     YIELDS.set(run);
     run
 }
 
+/// Notes that the calling thread did something other than polling.
+pub(super) fn note_activity() {
+    if are_several() {
+        let own = TID.get();
+        if let Some(caller) = CALLERS.lock().iter_mut().find(|caller| caller.tid == own) {
+            caller.polled_at = None;
+        }
+    }
+}
+
+/// What a thread does, by how much the others must wait for it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Doing {
+    /// It polls and finds nothing, or waits for the emulator.
+    Polls,
+    /// It sleeps, perhaps for a lock.
+    Sleeps,
+    /// It computes, or the kernel would let it.
+    Runs,
+}
+
 impl Caller {
-    /// Returns whether the thread runs, or has used CPU time since the last look.
-    fn runs(&mut self) -> bool {
+    fn doing(&mut self) -> Doing {
         let cpu = read_cpu_clock(clock_of(self.tid));
         let moved = core::mem::replace(&mut self.seen, cpu) != cpu;
-        !self.waits && (moved || is_runnable(self.tid))
+        if self.waits || self.polled_at.is_some_and(|at| cpu.saturating_sub(at) < POLL_CPU) {
+            Doing::Polls
+        } else if moved || is_runnable(self.tid) {
+            Doing::Runs
+        } else {
+            Doing::Sleeps
+        }
     }
 }
 
@@ -160,12 +223,12 @@ fn is_runnable(tid: libc::pid_t) -> bool {
     matches!(state, Some('R' | 'D'))
 }
 
-/// Lets other threads run, if the calling one found that they do. It naps in real time, and outside of locks of the MPI
-/// library if that yields without them.
+/// Lets other threads run, if the calling one found that they do: a nap in real time. Returns whether it did. A thread that
+/// yields between polls naps there, where it holds no lock of the MPI library.
 pub(super) fn let_others_run() -> bool {
     let yields = YIELDS.take();
     if yields {
-        std::thread::sleep(NAP);
+        nap();
     }
     yields
 }
@@ -182,7 +245,7 @@ pub(super) fn wait_alone<T>(wait: impl FnOnce() -> T) -> Option<T> {
         return Some(wait());
     }
     let Some(_alone) = WAITING.try_lock() else {
-        std::thread::sleep(NAP);
+        nap();
         return None;
     };
     note_waiting(true);
