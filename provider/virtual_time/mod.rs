@@ -297,11 +297,13 @@ fn advance_busy(clock: &VirtualClock, until: Time) {
 }
 
 /// Returns the largest step of the clock of a process that polls and finds nothing. A program that reads the clock
-/// between polls gets small steps that grow with the time for which it polls: it may stop polling at a time.
+/// between polls gets small steps that grow with the time for which it polls: it may stop polling at a time. So does one
+/// with several threads, of which another may be about to go on.
 fn idle_step(clock: &VirtualClock) -> Span {
     let longest = clock.rules().longest_idle;
     let since = POLLS_SINCE.load(Ordering::Relaxed);
-    if since == 0 || !READS_CLOCK.load(Ordering::Relaxed) {
+    let short = READS_CLOCK.load(Ordering::Relaxed) || threads::are_several();
+    if since == 0 || !short {
         return longest;
     }
     STEPS.fetch_add(1, Ordering::Relaxed);

@@ -12,7 +12,7 @@
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use squall_base::{Span, Time};
@@ -25,8 +25,8 @@ const NAP: Duration = Duration::from_micros(50);
 
 /// CPU time since its last poll, in nanoseconds, below which a thread does nothing but poll.
 const POLL_CPU: u64 = 20_000;
-/// Real time for which all other threads must have slept, with naps between, before a thread that polls waits.
-const QUIET: Duration = Duration::from_micros(300);
+/// Number of looks in a row, with naps between, at which all other threads must sleep before a thread that polls waits.
+const QUIET_LOOKS: u32 = 20;
 
 /// A thread that calls libfabric.
 struct Caller {
@@ -59,8 +59,8 @@ thread_local! {
     static LOCAL: Cell<u64> = const { Cell::new(0) };
     /// The thread found that others run, and is to let them.
     static YIELDS: Cell<bool> = const { Cell::new(false) };
-    /// Real time since which the thread has found the others asleep.
-    static QUIET_SINCE: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// Number of looks in a row at which the thread found the others asleep.
+    static LOOKS: Cell<u32> = const { Cell::new(0) };
     /// Ends the thread's computation when the thread ends.
     static COMPUTATION: RefCell<Option<Computation>> = const { RefCell::new(None) };
 }
@@ -171,12 +171,9 @@ pub(super) fn others_run() -> bool {
         Doing::Polls => false,
         Doing::Runs => true,
         // It may be blocked by a lock that this thread holds, and releases between its polls.
-        Doing::Sleeps => QUIET_SINCE.get().is_none_or(|since| since.elapsed() < QUIET),
+        Doing::Sleeps => LOOKS.get() < QUIET_LOOKS,
     };
-    QUIET_SINCE.set(match others {
-        Doing::Sleeps => QUIET_SINCE.get().or_else(|| Some(Instant::now())),
-        _ => None,
-    });
+    LOOKS.set(if others == Doing::Sleeps { LOOKS.get() + 1 } else { 0 });
     YIELDS.set(run);
     run
 }
