@@ -100,7 +100,7 @@ pub(super) fn register() -> bool {
     if TID.get() != 0 {
         return false;
     }
-    // SAFETY: gettid(2) takes nothing and does not fail.
+    // SAFETY: gettid(2) only returns the number of this thread, which TID keeps for the looks of others.
     let tid = unsafe { libc::gettid() };
     TID.set(tid);
     // A thread that ends calls libfabric in destructors: then nothing removes it but the end of the process.
