@@ -388,7 +388,7 @@ fn bad_requests_are_refused_with_what_is_allowed() {
         ("sim --trace bad.goal", "give --topo, the network"),
         ("sim --topo t.topo", "nothing to simulate: give --topo and --load"),
         ("plan run 07-base-rtts --parquet", "--out <FOLDER>"),
-        ("sim --topo gone.topo --cm w.cm", "cannot read gone.topo"),
+        ("sim --topo gone.topo --cm w.cm", "gone.topo: there is no such file"),
         ("plan run gone --plans .", "gone.toml: cannot read"),
         ("report gone.json", "cannot read gone.json"),
         ("report t.topo", "not results of squall"),

@@ -272,3 +272,21 @@ fn the_network_waits_for_the_answer_of_a_process_that_computes() {
         assert_eq!(coordinator.check_sent(1, early).map_err(|broken| broken.promised), Err(ORIGIN));
     }
 }
+
+#[test]
+fn a_process_that_attaches_late_starts_at_the_time_of_the_others_and_may_send_there() {
+    let emulation = star();
+    let mut coordinator = coordinator(&emulation, 2);
+    coordinator.start(false);
+    for number in 0..2 {
+        coordinator.note_wait(number, wait(at(0), at(5_000), WaitReason::Busy));
+    }
+    let start = coordinator.start_of_next();
+    assert_eq!(start, at(5_000));
+    let late = coordinator.add();
+    assert!(coordinator.check_sent(late, start).is_ok());
+    assert_eq!(
+        coordinator.check_sent(late, ORIGIN),
+        Err(BrokenPromise { process: late, sent: ORIGIN, promised: start })
+    );
+}

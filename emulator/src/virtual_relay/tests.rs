@@ -1,6 +1,7 @@
 //! Tests of messages about processes in virtual time, and of its origin.
 
 use squall_base::{Rate, Span, Time};
+use squall_net::emulator::frame::{Wait, WaitReason};
 use squall_netsim::Picos;
 use squall_netsim::model::NetworkConfig;
 use squall_netsim::topology::Topology;
@@ -105,4 +106,29 @@ fn threads_that_compute_side_by_side_count_once() {
     let now = at(&[(1, 15), (2, 40), (3, 7)]);
     assert_eq!(longest_computation(&before, &now), Span::millis(10));
     assert_eq!(longest_computation(&before, &before), Span::ZERO);
+}
+
+#[test]
+fn a_spawned_process_has_ports_that_no_living_one_has() {
+    let mut all = processes(2);
+    assert_eq!(all.free_place(0), 2, "rank 0 is there");
+    assert_eq!(all.free_place(5), 5);
+    all.coordinator.set_absent(0, Activity::Ended);
+    assert_eq!(all.free_place(0), 0, "a later launch has the ports of the one before");
+}
+
+#[test]
+fn the_pace_of_a_job_that_only_polls_goes_on_while_ranks_run() {
+    let mut all = processes(1);
+    all.coordinator.start(false);
+    let now = ORIGIN + Span::millis(5);
+    let poll = Wait {
+        now,
+        until: now + Span::millis(1),
+        reason: WaitReason::Idle,
+        computed: Span::ZERO,
+        overhead: Span::ZERO,
+    };
+    all.coordinator.note_wait(0, poll);
+    assert_eq!(all.coordinator.slowest(), Some(now), "the time before the wait, not its end");
 }

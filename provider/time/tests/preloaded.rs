@@ -118,6 +118,11 @@ fn a_wait_continues_in_real_time_when_virtual_time_ends() {
 }
 
 #[test]
+fn threads_begin_at_the_time_of_their_creators() {
+    run("threads");
+}
+
+#[test]
 fn a_forked_child_is_in_real_time() {
     run("fork");
 }

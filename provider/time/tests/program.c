@@ -55,6 +55,8 @@ struct clock_table {
 	int (*owns)(int);
 	int64_t calendar;
 	void (*ending)(void);
+	uint64_t (*create)(void);
+	void (*begin)(uint64_t);
 	int (*yields)(void);
 };
 
@@ -107,6 +109,22 @@ static void end(void)
 {
 }
 
+/* Threads that were created, and the last time with which one began. */
+static uint64_t created;
+static uint64_t begun;
+
+static uint64_t create(void)
+{
+	errno = EIO;
+	return BEGIN + __atomic_add_fetch(&created, 1, __ATOMIC_SEQ_CST);
+}
+
+static void begin_thread(uint64_t at)
+{
+	errno = EIO;
+	__atomic_store_n(&begun, at, __ATOMIC_SEQ_CST);
+}
+
 /* The provider's answer to a thread that yields. */
 static int must_yield;
 
@@ -116,7 +134,7 @@ static int yields(void)
 	return must_yield;
 }
 
-static struct clock_table table = { sizeof table, now, wait_until, owns, CALENDAR, end, yields };
+static struct clock_table table = { sizeof table, now, wait_until, owns, CALENDAR, end, create, begin_thread, yields };
 
 static int (*registration(void))(const struct clock_table *)
 {
@@ -933,6 +951,44 @@ static void *sleep_for_long(void *argument)
 	return NULL;
 }
 
+static void *return_argument(void *argument)
+{
+	CHECK(begun > BEGIN);
+	return argument;
+}
+
+static void *exit_with_argument(void *argument)
+{
+	pthread_exit(argument);
+}
+
+/* A thread begins at the time of its creator, however it ends. */
+static void test_threads(void)
+{
+	void *(*starts[])(void *) = { return_argument, exit_with_argument };
+	pthread_attr_t attributes;
+	pthread_t thread;
+	void *result;
+	uint64_t i;
+
+	CHECK(pthread_create(&thread, NULL, exit_with_argument, &created) == 0);
+	CHECK(pthread_join(thread, &result) == 0 && result == &created && created == 0 && begun == 0);
+	enter_virtual_time();
+	for (i = 0; i < 2; i++) {
+		errno = 0;
+		CHECK(pthread_create(&thread, NULL, starts[i], &created) == 0 && errno == 0);
+		CHECK(pthread_join(thread, &result) == 0 && result == &created);
+		CHECK(created == i + 1 && begun == BEGIN + i + 1);
+	}
+	/* One that is cancelled unwinds through the library. */
+	CHECK(pthread_create(&thread, NULL, sleep_for_ever, NULL) == 0);
+	CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+	/* No thread begins that was not created: no address space has this stack. */
+	CHECK(pthread_attr_init(&attributes) == 0 && pthread_attr_setstacksize(&attributes, (size_t)1 << 62) == 0);
+	begun = 0;
+	CHECK(pthread_create(&thread, &attributes, return_argument, NULL) != 0 && begun == 0);
+}
+
 /* Without a table, all functions are the real ones. */
 static void test_real(void)
 {
@@ -999,7 +1055,7 @@ int main(int argc, char **argv)
 		{ "conditions", test_conditions },     { "locks", test_locks },
 		{ "futex", test_futex },		       { "end", test_end },
 		{ "fork", test_fork },		       { "real", test_real },
-		{ "yields", test_yields },
+		{ "yields", test_yields },	       { "threads", test_threads },
 		{ "timers", test_timers },	       { "counter", test_counter },
 	};
 	size_t i;

@@ -165,7 +165,8 @@ fn other_networks_are_refused() {
     let base = config("none", 1, 1);
     let message = error(&CreditNetworkConfig { topology: star, ..base.clone() });
     assert!(
-        message.contains("topology: lower switches that lead to different upper ones, or to none"),
+        message
+            .contains("topology: lower switches that lead to different upper switches, or to none"),
         "{message}"
     );
     let mut broken = mc(64);
