@@ -43,9 +43,9 @@
 mod clocks;
 mod descriptors;
 mod epoll_sets;
-mod finalize;
 mod futex;
 mod locks;
+mod mpi;
 mod real;
 mod sleeps;
 mod threads;

@@ -130,7 +130,7 @@ functions! {
     fn pthread_create(
         thread: *mut pthread_t, attributes: *const libc::pthread_attr_t, start: ThreadStart, argument: *mut c_void
     ) -> c_int = ENOSYS;
-    fn MPI_Finalize() -> c_int = crate::finalize::call_in_local_library();
+    fn MPI_Finalize() -> c_int = crate::mpi::call_in_local_library();
 
     fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int = fail_with_enosys();
     fn gettimeofday(time: *mut timeval, zone: *mut c_void) -> c_int = fail_with_enosys();

@@ -1,7 +1,7 @@
 //! The time-stamp counter of x86-64 processors, for programs that read it themselves (RDTSC, RDTSCP)
 //! instead of a clock.
 //!
-//! With `SQUALL_TIME_TSC=trap` the instructions raise SIGSEGV from the moment at which the process
+//! With `SQUALL_TIME_TSC=trap`, and by default under an MPI library whose MPI_Wtime reads the counter, the instructions raise SIGSEGV from the moment at which the process
 //! enters virtual time, in the thread that enters it and those that it creates from then on. The
 //! handler puts virtual time into their results, at the counter's own frequency. The kernel's vDSO
 //! reads the counter as well; it gets the real one.
@@ -22,6 +22,10 @@ use crate::virtual_clock::VirtualClock;
 const VARIABLE: &core::ffi::CStr = c"SQUALL_TIME_TSC";
 /// Value of SQUALL_TIME_TSC with which reading the counter traps, so that the program gets virtual time.
 const TRAP: &[u8] = b"trap";
+/// Beginnings of the version texts of MPI libraries whose own clock is the time-stamp counter.
+const READ_COUNTER: [&[u8]; 2] = [b"Intel(R) MPI", b"Open MPI v4."];
+/// Room for the version text of an MPI library: MPI_MAX_LIBRARY_VERSION_STRING of those that there are is at most this.
+const LONGEST_VERSION: usize = 8192;
 /// Largest size in bytes of the code of the kernel's vDSO.
 const VDSO_SIZE: usize = 64 << 10;
 /// Number of fractional bits of the fixed-point number [`TICKS_PER_NS`].
@@ -75,14 +79,25 @@ pub(crate) fn initialize() {
     LOADED_NS.store(read_clock(), Ordering::Relaxed);
 }
 
-/// Returns whether the user asks for the trap of time-stamp counter reads (SQUALL_TIME_TSC=trap).
+/// Returns whether reads of the time-stamp counter are to trap: because the user says so (SQUALL_TIME_TSC=trap), or,
+/// where the user says nothing, because the MPI library of this process reads the counter.
 fn is_wanted() -> bool {
     // SAFETY: getenv(3) takes a C string, and returns NULL or one that lasts until the environment
     // changes, which no thread of this process does while it enters virtual time.
     unsafe {
         let value = libc::getenv(VARIABLE.as_ptr());
-        !value.is_null() && core::ffi::CStr::from_ptr(value).to_bytes() == TRAP
+        if !value.is_null() {
+            return core::ffi::CStr::from_ptr(value).to_bytes() == TRAP;
+        }
     }
+    let mut name = [0; LONGEST_VERSION];
+    let len = crate::mpi::library_version(&mut name);
+    reads_counter(name.get(..len).unwrap_or_default())
+}
+
+/// Returns whether an MPI library with this version text reads the time-stamp counter in MPI_Wtime.
+fn reads_counter(version: &[u8]) -> bool {
+    READ_COUNTER.iter().any(|begin| version.starts_with(begin))
 }
 
 /// Makes reads of the time-stamp counter trap, if the user asks for it, because the process enters virtual time.

@@ -8,12 +8,11 @@ use std::path::{Path, PathBuf, absolute};
 use clap::Args;
 
 use super::job::{Job, JobEnd};
-use super::launchers::Launcher;
 use super::preparation::{PreparedJob, Variables, prepare};
 use super::print_line;
 use super::record::{Record, is_place};
 use super::switches::Switches;
-use super::virtual_time::{TRAP_COUNTER, VirtualTimeArgs, describe, preload};
+use super::virtual_time::{VirtualTimeArgs, describe, preload};
 use crate::doctor::environment::{variable, variables_of};
 use crate::emulate::cli::{EmulatorArgs, about};
 use crate::provider;
@@ -94,12 +93,6 @@ pub(super) fn run(
     let mut emulated = emulator_variables(place, record.trace().as_deref())?;
     if in_virtual_time {
         preload(&mut emulated, &provider::search_path()?)?;
-        let launcher = words.first().map(|program| Launcher::of(Path::new(program)));
-        if let Some(Ok(Launcher::Mpi(mpi))) = launcher
-            && mpi.reads_counter
-        {
-            emulated.insert(TRAP_COUNTER.to_owned(), "trap".to_owned());
-        }
     }
     let PreparedJob { command, variables } = prepare(words, true, switches, emulated)?;
     let command = command.as_slice();

@@ -23,8 +23,6 @@ pub(crate) struct MpiImplementation {
     /// Further variables that send all messages through squall, including those between ranks of
     /// one host.
     pub(crate) for_all_messages: &'static [Setting],
-    /// True if the MPI's own clock is the processor's time-stamp counter.
-    pub(crate) reads_counter: bool,
     /// True if the launcher passes only those variables to other hosts that an option `-x NAME`
     /// names.
     pub(crate) exports_by_option: bool,
@@ -50,7 +48,6 @@ pub(crate) const MPI_IMPLEMENTATIONS: &[MpiImplementation] = &[
         preferred: &[],
         // Otherwise, collectives inside a host go through shared memory and bypass the emulator.
         for_all_messages: &[("I_MPI_COLL_INTRANODE", "pt2pt")],
-        reads_counter: true,
         exports_by_option: false,
     },
     MpiImplementation {
@@ -60,7 +57,6 @@ pub(crate) const MPI_IMPLEMENTATIONS: &[MpiImplementation] = &[
         required: &[("MPIR_CVAR_CH4_NETMOD", "ofi")],
         preferred: &[],
         for_all_messages: &[("MPIR_CVAR_NOLOCAL", "1")],
-        reads_counter: false,
         exports_by_option: false,
     },
     MpiImplementation {
@@ -75,7 +71,6 @@ pub(crate) const MPI_IMPLEMENTATIONS: &[MpiImplementation] = &[
             ("OMPI_MCA_osc", "pt2pt"),
             ("OMPI_MCA_coll", "^sm,hcoll"),
         ],
-        reads_counter: true,
         exports_by_option: true,
     },
     // The launcher of Open MPI 5 is PRRTE's, whose output may not mention Open MPI.
@@ -91,7 +86,6 @@ pub(crate) const MPI_IMPLEMENTATIONS: &[MpiImplementation] = &[
             ("OMPI_MCA_osc", "^sm,ucx"),
             ("OMPI_MCA_coll", "^sm,xhc,acoll,ucc,hcoll,han"),
         ],
-        reads_counter: false,
         exports_by_option: true,
     },
 ];

@@ -17,8 +17,6 @@ use squall_netsim::settings::Settings;
 const TIME_LIBRARY: &str = "libsquall_time.so";
 /// Variable with libraries that the dynamic loader loads first.
 const PRELOAD: &str = "LD_PRELOAD";
-/// Variable of the time library for programs that read the processor's time-stamp counter.
-pub(super) const TRAP_COUNTER: &str = "SQUALL_TIME_TSC";
 /// Lookahead below which a run in virtual time is slow.
 const SHORT_LOOKAHEAD: Span = Span::nanos(100);
 /// Ranks that have a line each in the report. It has one line for all others, with the range of
