@@ -184,7 +184,7 @@ fn other_networks_are_refused() {
         assert!(message.contains(expected), "{message}");
     }
     let message = error(&CreditNetworkConfig { answers: Some(0), ..base.clone() });
-    assert!(message.contains("answers: 0, expected 1 flit or more"), "{message}");
+    assert!(message.contains("answers: 0, expected at least 1 flit"), "{message}");
     assert_eq!(
         run(&CreditNetworkConfig { topology: mc(128), ..config("3cpo", 2, 2) }).operations,
         8
