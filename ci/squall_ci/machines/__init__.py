@@ -25,6 +25,8 @@ class Case:
     # Providers to run on; the outcome of others than squall is shown and does not count.
     providers: tuple[str, ...] = ("squall",)
     quick: bool = False
+    # True if guests are not as they were afterwards, so that no other case can use them.
+    spoils: bool = False
 
     @property
     def kind(self) -> str:
@@ -40,13 +42,14 @@ CASES: dict[str, Case] = {}
 
 
 def case(
-    right: str, topology: Topology = TWO_HOSTS, *, tcp: bool = False, quick: bool = False
+    right: str, topology: Topology = TWO_HOSTS, *, tcp: bool = False, quick: bool = False, spoils: bool = False
 ) -> Callable[[Callable[[Room, str], Verdict]], Callable[[Room, str], Verdict]]:
-    """Adds a function to the cases, under its name. With `tcp` it runs on that provider, too."""
+    """Adds a function to the cases, under its name. With `tcp` it runs on that provider, too. Cases of one topology share the
+    guests, unless one fails or `spoils` them."""
 
     def add(function: Callable[[Room, str], Verdict]) -> Callable[[Room, str], Verdict]:
         name = function.__name__.replace("_", "-")
-        CASES[name] = Case(name, right, function, topology, ("squall", "tcp") if tcp else ("squall",), quick)
+        CASES[name] = Case(name, right, function, topology, ("squall", "tcp") if tcp else ("squall",), quick, spoils)
         return function
 
     return add

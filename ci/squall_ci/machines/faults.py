@@ -144,7 +144,7 @@ def rebooted(room: Room, provider: str) -> Verdict:
     return Verdict(after.problem and f"the next job: {after.problem}", verdict.note, after.output)
 
 
-@case("data right", tcp=True)
+@case("data right", tcp=True, spoils=True)
 def clocks_apart(room: Room, provider: str) -> Verdict:
     """The clock of a host is an hour ahead."""
     room.guests[1].must("date -s @$(($(date +%s) + 3600))")

@@ -36,10 +36,10 @@ has("AF_XDP", lambda: socket.socket(44, socket.SOCK_RAW).close())
 LACKS = {"5.10": {"SO_PEERPIDFD"}, "6.1": {"SO_PEERPIDFD"}, "6.12": set[str]()}
 # The jobs that run under each kernel: their title, where, and their variables.
 JOBS: tuple[tuple[str, tuple[int, ...], int, dict[str, str]], ...] = (
-    ("two hosts", (0, 1), 4, {}),
+    ("two hosts", (0, 1), 2, {}),
     ("one host, shared memory", (0,), 2, {"FI_SQUALL_SHM": "yes"}),
     ("two hosts, frames", (0, 1), 2, {"FI_SQUALL_PORT_KIND": "xdp"}),
-    ("two hosts, encrypted", (0, 1), 4, {"FI_SQUALL_KEY_FILE": "/tmp/job-key"}),
+    ("two hosts, encrypted", (0, 1), 2, {"FI_SQUALL_KEY_FILE": "/tmp/job-key"}),
 )
 
 
@@ -51,13 +51,13 @@ def job(room: Room, provider: str) -> Verdict:
     if installed:
         for guest in room.guests:
             guest.must("dpkg -i /mnt/squall.deb", 120)
-    return Verdict.of(room.job("sums", provider=provider, installed=installed))
+    return Verdict.of(room.job("sums", provider=provider, ranks=4, installed=installed))
 
 
 @case("data right, and all bytes through squall")
 def open_mpi(room: Room, provider: str) -> Verdict:
     """Two hosts with Debian 12 run a job of four ranks under Open MPI 5."""
-    return Verdict.of(room.job("sums", provider=provider, mpi="openmpi"))
+    return Verdict.of(room.job("sums", provider=provider, ranks=4, mpi="openmpi"))
 
 
 def _under(series: str) -> Callable[[Room, str], Verdict]:

@@ -1,8 +1,7 @@
 """Networks that delay, lose, reorder, duplicate and damage packets; bonds, VLANs, tunnels, routers, firewalls."""
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from squall_ci.hostile import Verdict, WARNINGS
 from squall_ci.machines import Case, case, CASES
@@ -47,46 +46,39 @@ for _name, _words in NETEM.items():
     CASES[f"netem-{_name}"] = Case(f"netem-{_name}", "data right", _netem(_words), Topology(), ("squall", "tcp"))
 
 
-@contextlib.contextmanager
-def moved(room: Room, device: str, network: str = DATA.name, prefix: int = 24) -> Iterator[None]:
-    """Moves the guests' addresses from a card to another device."""
+def move(room: Room, device: str) -> None:
+    """Moves the guests' addresses from the card `data` to another device."""
     for guest in room.guests:
-        address = f"{room.topology.address(guest.number, network)}/{prefix}"
-        guest.must(f"ip address flush dev {network}; ip link set {device} up; ip address add {address} dev {device}")
-    yield
+        address = f"{room.topology.address(guest.number, DATA.name)}/24"
+        guest.must(f"ip address flush dev data; ip link set {device} up; ip address add {address} dev {device}")
 
 
 BONDED = Topology(networks=(DATA, Network("spare"), LAUNCH))
 
 
-@case("data right; no turn takes longer than 5 s", BONDED, tcp=True)
+@case("data right; no turn takes longer than 5 s", BONDED, tcp=True, spoils=True)
 def bond(room: Room, provider: str) -> Verdict:
     """The hosts have bonds of two cards (active-backup), and one of the cables is pulled in mid-job."""
-    if provider == "squall":
-        slaves = "\n".join(f"ip link set {card} down; ip link set {card} master bond" for card in ("data", "spare"))
-        on_all(room, f"ip link add bond type bond mode active-backup miimon 100\nip address flush dev spare\n{slaves}")
-        with moved(room, "bond"):
-            pass
+    slaves = "\n".join(f"ip link set {card} down; ip link set {card} master bond" for card in ("data", "spare"))
+    on_all(room, f"ip link add bond type bond mode active-backup miimon 100\nip address flush dev spare\n{slaves}")
+    move(room, "bond")
 
     def pull(_: threading.Event) -> None:
         for guest in room.guests:
             guest.set_link("data", False)
 
-    env = {"FI_TCP_IFACE": "bond"}
-    job, began = disturbed(room, pull, provider, env=env)
+    job, began = disturbed(room, pull, provider, env={"FI_TCP_IFACE": "bond"})
     verdict = survived(job, began)
     longest = job.figures.get("longest_s", 0.0)
-    for guest in room.guests:
-        guest.set_link("data", True)
     return verdict if verdict.problem or longest <= 5 else Verdict(f"a turn took {longest} s", verdict.note, job.output)
 
 
-@case("data right")
+@case("data right", spoils=True)
 def vlan(room: Room, provider: str) -> Verdict:
     """The hosts' addresses are on VLAN 7 of their cards."""
     on_all(room, "ip link add link data name data.7 type vlan id 7")
-    with moved(room, "data.7"):
-        return sums(room, provider)
+    move(room, "data.7")
+    return sums(room, provider)
 
 
 @case("data right over the tunnel, whose MTU is 1420")
@@ -104,6 +96,7 @@ def wireguard(room: Room, provider: str) -> Verdict:
     before = room.guests[0].sent("wg0")
     verdict = sums(room, provider, FI_SQUALL_IFACE="wg0")
     went = room.guests[0].sent("wg0") - before
+    on_all(room, "ip link del wg0")
     return verdict if verdict.problem or went > 1 << 20 else Verdict(f"{went} bytes went by the tunnel", verdict.note)
 
 
@@ -111,10 +104,13 @@ def wireguard(room: Room, provider: str) -> Verdict:
 def mtu_differs(room: Room, provider: str) -> Verdict:
     """The card of one host has an MTU of 9000, that of the other one 1500."""
     room.guests[0].must("ip link set data mtu 9000")
-    return sums(room, provider)
+    try:
+        return sums(room, provider)
+    finally:
+        room.guests[0].must("ip link set data mtu 1500")
 
 
-@case("data right over IPv6, which squall finds by itself")
+@case("data right over IPv6, which squall finds by itself", spoils=True)
 def ipv6_only(room: Room, provider: str) -> Verdict:
     """The hosts have no IPv4 address besides that of loopback."""
     names = "\\n".join(f"{room.topology.address_6(guest.number, LAUNCH.name)} node{guest.number}" for guest in room.guests)
@@ -154,7 +150,10 @@ def offloads_go(room: Room, provider: str) -> Verdict:
     def turn_off(_: threading.Event) -> None:
         on_all(room, "ethtool -K data tx off rx off tso off gso off gro off")
 
-    return survived(*disturbed(room, turn_off, provider))
+    try:
+        return survived(*disturbed(room, turn_off, provider))
+    finally:
+        on_all(room, "ethtool -K data tx on rx on tso on gso on gro on")
 
 
 # Lets a firewall track connections, of which the cards of the launcher are no part.
@@ -169,7 +168,7 @@ nft add rule inet track input ct state invalid drop
 """
 
 
-@case("data right, or an error that names the peer; squall doctor notes the full table")
+@case("data right, or an error that names the peer; squall doctor notes the full table", spoils=True)
 def conntrack_full(room: Room, provider: str) -> Verdict:
     """The firewalls' tables of connections have 8 entries, and are full."""
     on_all(room, f"{TRACK}\nsysctl -w net.netfilter.nf_conntrack_max=8")
@@ -192,14 +191,14 @@ nft add rule inet filter input udp dport 47930-47993 accept
 """
 
 
-@case("data right")
+@case("data right", spoils=True)
 def firewall(room: Room, provider: str) -> Verdict:
     """The hosts admit nothing but the range of ports that the job uses, by the rule of docs/hosts.md."""
     on_all(room, FIREWALL)
     return sums(room, provider, FI_SQUALL_PORT="47930-47993")
 
 
-@case("an error that names the peer and the firewall within the deadline (8 s here)")
+@case("an error that names the peer and the firewall within the deadline (8 s here)", spoils=True)
 def firewall_closed(room: Room, provider: str) -> Verdict:
     """The hosts admit another range of ports than the job uses."""
     on_all(room, FIREWALL)

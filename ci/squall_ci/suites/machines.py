@@ -9,6 +9,7 @@ each other. Names select cases; --list prints them. --capture keeps what went th
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import pathlib
@@ -20,9 +21,9 @@ from typing import Any
 from squall_ci import machines
 from squall_ci.hostile import Verdict
 from squall_ci.machines import Case, faults, kernels, networks
+from squall_ci.machines.image import Kernel, MACHINES, payload
 from squall_ci.machines.image import kernels as build_kernels
-from squall_ci.machines.image import MACHINES, payload
-from squall_ci.machines.room import accelerator, Room
+from squall_ci.machines.room import accelerator, Room, Topology
 from squall_ci.paths import need, ROOT, say, shown
 from squall_ci.programs import commit, squall
 from squall_ci.tally import table, Tally
@@ -36,10 +37,32 @@ CASES = {
 }
 
 
-def run_case(room: Room, case: Case, provider: str) -> Verdict:
+class Rooms:
+    """The guests of the case that runs, which the next one gets if it needs the same and nothing has happened to them."""
+
+    def __init__(self, kernels: Mapping[str, Kernel], payload: pathlib.Path) -> None:
+        self._kernels = kernels
+        self._payload = payload
+        self._stack = contextlib.ExitStack()
+        self._room: Room | None = None
+
+    def get(self, topology: Topology, captures: pathlib.Path | None) -> Room:
+        """Returns guests of a topology."""
+        if not self._room or self._room.topology != topology or captures:
+            self.close()
+            self._room = self._stack.enter_context(Room(self._kernels, self._payload, topology, captures))
+        return self._room
+
+    def close(self) -> None:
+        """Ends the guests."""
+        self._room = None
+        self._stack.close()
+
+
+def run_case(rooms: Rooms, case: Case, provider: str, captures: pathlib.Path | None = None) -> Verdict:
     """Runs a case; a guest that does not do what it must is a failure."""
     try:
-        return case.run(room, provider)
+        return case.run(rooms.get(case.topology, captures), provider)
     except (RuntimeError, OSError) as error:
         return Verdict(f"the case could not be carried out: {error}")
 
@@ -105,6 +128,15 @@ def main(args: argparse.Namespace) -> int:
     disk = MACHINES / "payload.ext4"
     payload(args.program or squall(), disk)
     say(f"guests run under {accelerator()[1]}")
+    rooms = Rooms(booted, disk)
+    try:
+        return run_cases(rooms, args)
+    finally:
+        rooms.close()
+
+
+def run_cases(rooms: Rooms, args: argparse.Namespace) -> int:
+    """Runs the cases that were asked for. Returns the exit status."""
     tally = Tally()
     for case in [CASES[name] for name in args.cases or CASES]:
         if args.quick and not case.quick and not args.cases:
@@ -116,12 +148,10 @@ def main(args: argparse.Namespace) -> int:
         outcomes: dict[str, dict[str, Any]] = {}
         for provider in case.providers:
             begin = time.monotonic()
-            try:
-                with Room(booted, disk, case.topology, captures) as room:
-                    verdict = run_case(room, case, provider)
-            except RuntimeError as error:
-                verdict = Verdict(str(error))
+            verdict = run_case(rooms, case, provider, captures)
             seconds = time.monotonic() - begin
+            if case.spoils or verdict.problem:
+                rooms.close()
             outcomes[provider] = {"problem": verdict.problem, "seconds": round(seconds)}
             if provider == "squall":
                 tally.add(case.name, verdict.problem, seconds, verdict.note, verdict.output)
