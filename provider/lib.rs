@@ -43,13 +43,13 @@ use waiting::{background, open_endpoints, progress};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
 
-/// Version of the provider, `major.minor` as libfabric packs it.
+/// Version of the provider, `major.minor`, packed as libfabric does it.
 const VERSION: u32 = compat::version(
     number(env!("CARGO_PKG_VERSION_MAJOR")),
     number(env!("CARGO_PKG_VERSION_MINOR")),
 );
 
-/// Parses a number of decimal digits.
+/// Converts decimal digits to a number at compile time.
 const fn number(digits: &str) -> u32 {
     let (mut value, mut i) = (0, 0);
     while i < digits.len() {
@@ -59,12 +59,12 @@ const fn number(digits: &str) -> u32 {
     value
 }
 
-/// The libfabric API version we say we speak. A host skips providers older than what the application
-/// asks for, and MPICH asks for its library's own version; what is newer than 2.5 concerns nothing
-/// that we use.
+/// The libfabric API version that the provider reports. libfabric skips providers older than the version that the
+/// application asks for, and MPICH asks for its library's own version. Changes of the API after 2.5 do not concern this
+/// provider.
 const FI_VERSION: u32 = compat::version(2, 9);
 
-/// The provider record. The host writes its own data into `context`.
+/// The provider record (`fi_provider`) that libfabric gets. libfabric writes its own data into `context`.
 struct Record(UnsafeCell<ffi::fi_provider>);
 
 // SAFETY: the pointers inside are to functions, and to a literal (`name`); `context` is the host's own. We do
@@ -73,7 +73,7 @@ struct Record(UnsafeCell<ffi::fi_provider>);
 unsafe impl Sync for Record {}
 
 impl Record {
-    /// Makes a record of the provider under a name and a version of it.
+    /// Creates a provider record with a name and a version.
     const fn new(name: &'static CStr, version: u32) -> Self {
         Self(UnsafeCell::new(ffi::fi_provider {
             version,
@@ -111,9 +111,9 @@ pub extern "C" fn fi_prov_ini() -> *mut core::ffi::c_void {
     boundary::value(core::ptr::null_mut(), announced::record).cast()
 }
 
-/// Ends the provider for a libfabric that ends, and that may be unmapped afterwards, though we stay. It may call this
-/// before or after the object's own destructors, and with endpoints still open; a second call finds nothing left to do.
-/// Threads may be another host's as well, while one is there.
+/// Ends the provider for a libfabric that ends and may be unmapped afterwards, while this library stays loaded.
+/// libfabric may call this before or after the library's own destructors, and with endpoints still open; a second call
+/// finds nothing left to do.
 unsafe extern "C" fn cleanup() {
     boundary::value((), || {
         if libfabric::remove_caller() {

@@ -23,7 +23,7 @@ fn main() -> io::Result<()> {
     fs::write(out.join("shipped.rs"), list)
 }
 
-/// The files below a folder, by name.
+/// Returns all files below a folder, sorted by name.
 fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {

@@ -7,10 +7,10 @@ use core::ops::Range;
 
 use crate::UserSlice;
 
-/// The class of a datagram, which decides its DSCP.
+/// The class of a datagram, which decides its DSCP (the traffic class in the IP header).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrafficClass {
-    /// Data packets. Switches may trim them and mark them (ECN).
+    /// Data packets. Switches may trim them, and mark them when queues are long (ECN).
     Data,
     /// ACK, NACK and control packets, which switches queue with priority.
     Control,
@@ -30,14 +30,14 @@ pub const fn entropy_count(paths: u16) -> u16 {
     paths * if most < PATH_SETS { most } else { PATH_SETS }
 }
 
-/// One datagram of a [`Batch`].
+/// One UDP datagram of a [`Batch`], described by ranges of the batch's buffers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Address of the peer's endpoint.
+    /// Address of the endpoint to which the datagram goes.
     pub dst: SocketAddr,
     /// Path of the datagram. It selects the source port (the entropy), modulo [`entropy_count`].
     pub path: u16,
-    /// Class of the datagram.
+    /// Traffic class of the datagram, which decides its DSCP.
     pub class: TrafficClass,
     /// Length of the UDP payload in bytes: header, payload and trailer.
     pub len: u32,
@@ -61,35 +61,35 @@ pub struct Datagram {
 pub struct Batch {
     /// The datagrams, in sending order. The packets of a train stand next to each other.
     pub packets: Vec<Datagram>,
-    /// Headers, copied payload and trailers.
+    /// Bytes that the batch owns: headers, copied payload and trailers of its datagrams.
     pub bytes: Vec<u8>,
-    /// Pieces of payload in user memory.
+    /// Pieces of user memory with the payload of its datagrams.
     pub slices: Vec<UserSlice>,
 }
 
 impl Batch {
-    /// Removes all datagrams and keeps the memory.
+    /// Removes all datagrams, and keeps the allocated memory for the next ones.
     pub fn clear(&mut self) {
         self.packets.clear();
         self.bytes.clear();
         self.slices.clear();
     }
 
-    /// Returns the header of a datagram.
+    /// Returns the header of a datagram: the first bytes of its UDP payload.
     #[must_use]
     #[inline]
     pub fn header(&self, packet: &Datagram) -> &[u8] {
         &self.bytes[packet.header.start as usize..packet.header.end as usize]
     }
 
-    /// Returns the pieces of payload of a datagram.
+    /// Returns the pieces of user memory that follow the header of a datagram.
     #[must_use]
     #[inline]
     pub fn payload(&self, packet: &Datagram) -> &[UserSlice] {
         &self.slices[packet.payload.start as usize..packet.payload.end as usize]
     }
 
-    /// Returns the trailer of a datagram.
+    /// Returns the trailer of a datagram: the bytes behind its payload, such as a checksum.
     #[must_use]
     #[inline]
     pub fn trailer(&self, packet: &Datagram) -> &[u8] {

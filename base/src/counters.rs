@@ -1,25 +1,25 @@
 //! Counters that are declared once. The struct, the name, unit and help of each counter, merging
 //! and iteration follow from one table of rows.
 
-/// The rule by which the counts of two objects are merged.
+/// The rule by which the values of one counter in two objects are merged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Merge {
-    /// The sum of both.
+    /// The sum of both values.
     Sum,
-    /// The larger of both.
+    /// The larger of both values.
     Max,
-    /// The smaller of both. A list of values shows 0 if there was no sample.
+    /// The smaller of both values. A list of values shows 0 if there was no sample.
     Min,
 }
 
-/// Name, unit and meaning of a counter.
+/// Name, unit, merge rule and description of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CounterRow {
-    /// Name in statistics. No two counters of an endpoint have the same name.
+    /// Name of the counter in statistics. No two counters of an endpoint have the same name.
     pub name: &'static str,
-    /// Unit in the plural, such as `packets`, `bytes` or `ns`.
+    /// Unit of the counter in the plural, such as `packets`, `bytes` or `ns`.
     pub unit: &'static str,
-    /// Rule by which the counts of two objects are merged.
+    /// Rule by which the values of the counter in two objects are merged.
     pub merge: Merge,
     /// Description of the counter, in one or two sentences.
     pub help: &'static str,
@@ -84,7 +84,7 @@ macro_rules! counters {
         }
 
         impl $name {
-            /// Rows of all counters, in the order of [`Self::iter`].
+            /// Rows that describe the counters, in the order of [`Self::iter`].
             pub const ROWS: &'static [$crate::CounterRow] = &[
                 $($crate::CounterRow {
                     name: $crate::counters!(@name $field $($shown)?),
@@ -103,7 +103,7 @@ macro_rules! counters {
                 ::core::iter::zip(Self::ROWS, values).map(|(row, value)| (row.name, row.unit, value))
             }
 
-            /// Merges the counts of `other` into these.
+            /// Merges the counters of `other` into these, each by its rule.
             pub fn merge(&mut self, other: &Self) {
                 $($crate::counters!(@into $merge self.$field, other.$field);)+
                 $($(self.$other.merge(&other.$other);)+)?

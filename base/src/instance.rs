@@ -20,7 +20,7 @@ impl Instance {
         }
     }
 
-    /// Returns the number.
+    /// Returns the instance number, which is never zero.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0.get()

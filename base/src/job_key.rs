@@ -1,4 +1,4 @@
-//! The secret that the endpoints of a job share.
+//! The secret key that the endpoints of a job share.
 
 use core::fmt;
 
@@ -11,23 +11,23 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 #[derive(Clone)]
 pub struct JobKey(Hmac<Sha256>);
 
-/// The purpose of a proof. A proof for one purpose is invalid for every other one.
+/// The purpose of a proof by the job key. A proof for one purpose is invalid for every other one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Purpose {
-    /// The endpoint that answers a challenge knows the key.
+    /// Proof that the endpoint that answers a challenge knows the key.
     Answer = 1,
-    /// The endpoint that sent the challenge knows the key.
+    /// Proof that the endpoint that sent the challenge knows the key.
     Confirm = 2,
-    /// The secret of an association, which both endpoints derive in the handshake.
+    /// Derivation of the secret of an association, which both endpoints compute in the handshake.
     Association = 3,
-    /// The JobID that all endpoints with the key have in common.
+    /// Derivation of the JobID that all endpoints with the key have in common.
     JobId = 4,
-    /// The secret from which two endpoints derive the keys of their packets.
+    /// Derivation of the secret from which two endpoints derive the keys of their packets.
     PairSecret = 5,
-    /// The endpoint that welcomes another one has accepted its confirmation.
+    /// Proof that the endpoint that welcomes another one has accepted its confirmation.
     Welcome = 6,
-    /// The endpoint that refuses a handshake knows the key.
+    /// Proof that the endpoint that refuses a handshake knows the key.
     Refuse = 7,
 }
 
@@ -46,7 +46,7 @@ impl JobKey {
         }
     }
 
-    /// Returns the proof of `fields` for this purpose.
+    /// Returns the proof that the caller knows the key, for this purpose and these `fields`.
     #[must_use]
     pub fn prove(&self, purpose: Purpose, fields: &[u64]) -> Proof {
         let whole = self.mac(purpose, fields).finalize().into_bytes();
@@ -87,8 +87,8 @@ impl JobKey {
     }
 }
 
-/// The secret of two endpoints, of which each handshake has another. Dropping it overwrites it with
-/// zeros.
+/// The secret that two endpoints share, another one after each handshake. Dropping it overwrites it
+/// with zeros.
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
 pub struct PairSecret([u8; 32]);
 
@@ -99,7 +99,7 @@ impl PairSecret {
         Self(bytes)
     }
 
-    /// Returns the bytes, for the derivation of keys.
+    /// Returns the bytes of the secret, for the derivation of keys.
     #[must_use]
     pub const fn expose(&self) -> &[u8; 32] {
         &self.0
@@ -107,14 +107,14 @@ impl PairSecret {
 }
 
 impl fmt::Debug for PairSecret {
-    /// Prints no part of the secret.
+    /// Prints a placeholder, so that logs contain no part of the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PairSecret(..)")
     }
 }
 
 impl fmt::Debug for JobKey {
-    /// Prints no part of the key.
+    /// Prints a placeholder, so that logs contain no part of the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JobKey(..)")
     }

@@ -35,24 +35,25 @@ impl Space {
 /// time, so only the kernel and raw copies may access it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct UserSlice {
-    /// Address of the first byte.
+    /// Address of the first byte: virtual in the provider, an offset in the simulator.
     pub base: u64,
-    /// Length in bytes.
+    /// Length of the piece of memory in bytes.
     pub len: u64,
-    /// Region that contains the memory, or [`RegionId::LENT`].
+    /// Registered region that contains the memory, or [`RegionId::LENT`].
     pub region: RegionId,
-    /// Kind of memory that the address belongs to.
+    /// Kind of memory that the address belongs to: the host's or a device's.
     pub space: Space,
 }
 
 impl UserSlice {
-    /// Names host memory that an operation lends.
+    /// Names `len` bytes of host memory at `base` that the application lends to one operation.
     #[must_use]
     pub const fn lent(base: u64, len: u64) -> Self {
         Self { base, len, region: RegionId::LENT, space: Space::HOST }
     }
 
-    /// Returns the `len` bytes from `offset` on. The caller has checked that they are inside.
+    /// Returns the `len` bytes of this piece from `offset` on. The caller has checked that they are
+    /// inside.
     #[must_use]
     pub const fn part(&self, offset: u64, len: u64) -> Self {
         Self { base: self.base.wrapping_add(offset), len, region: self.region, space: self.space }

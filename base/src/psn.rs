@@ -10,38 +10,40 @@ use core::fmt;
 pub struct Psn(pub u32);
 
 impl Psn {
-    /// Returns `self + n`, wrapping.
+    /// Returns the sequence number `n` after this one, wrapping.
     #[must_use]
     pub const fn plus(self, n: u32) -> Self {
         Self(self.0.wrapping_add(n))
     }
 
-    /// Returns `self - n`, wrapping.
+    /// Returns the sequence number `n` before this one, wrapping.
     #[must_use]
     pub const fn minus(self, n: u32) -> Self {
         Self(self.0.wrapping_sub(n))
     }
 
-    /// Returns `self + offset`, for the signed 16-bit offsets of ACKs, SACKs and cleared PSNs.
+    /// Returns the sequence number at a signed 16-bit offset, as ACKs, SACKs and cleared PSNs have
+    /// it.
     #[must_use]
     pub const fn offset(self, offset: i16) -> Self {
         Self(self.0.wrapping_add_signed(offset as i32))
     }
 
-    /// Returns the signed distance `self - other`, which is positive when `self` is newer.
+    /// Returns the signed distance from `other` to this sequence number, positive when this one is
+    /// newer.
     #[must_use]
     #[allow(clippy::cast_possible_wrap)] // the wrap is the serial-number comparison
     pub const fn distance(self, other: Self) -> i32 {
         self.0.wrapping_sub(other.0) as i32
     }
 
-    /// Returns whether `self` comes before `other`.
+    /// Returns whether this sequence number comes before `other`.
     #[must_use]
     pub const fn is_before(self, other: Self) -> bool {
         self.distance(other) < 0
     }
 
-    /// Returns whether `self` comes after `other`.
+    /// Returns whether this sequence number comes after `other`.
     #[must_use]
     pub const fn is_after(self, other: Self) -> bool {
         self.distance(other) > 0

@@ -18,9 +18,9 @@ const LARGEST: u64 = u64::MAX / 2;
 /// and `GiB` are powers of 1024 either way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kilobyte {
-    /// `KB` is 1000 bytes, as in the SI and in papers on networks.
+    /// `KB` is 1000 bytes, as in SI units and in papers on networks.
     Of1000,
-    /// `KB` is 1024 bytes, as in settings of memory.
+    /// `KB` is 1024 bytes, as in settings of memory sizes.
     Of1024,
 }
 
@@ -84,7 +84,7 @@ pub fn parse_probability(text: &str) -> Option<f64> {
     (0.0..=1.0).contains(&share).then_some(share)
 }
 
-/// Multiplies the number in `text` by the factor of its unit.
+/// Multiplies the number in `text` by the factor of its unit; `None` if `text` is no quantity.
 fn scale(text: &str, factor_of: impl Fn(&str) -> Option<u64>) -> Option<u64> {
     let text = text.trim();
     // No unit has a digit or a point, and an exponent ends in a digit.

@@ -1,4 +1,4 @@
-//! Rates of links and of pacing.
+//! Rates of links and of pacers, in bits per second.
 
 use crate::Span;
 

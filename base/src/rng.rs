@@ -32,7 +32,7 @@ impl Rng {
         ((self.next_u32() as u64 * bound as u64) >> 32) as u32
     }
 
-    /// Returns a number in `[0, 1)`.
+    /// Returns a random number in `[0, 1)`.
     pub const fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }

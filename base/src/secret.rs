@@ -22,18 +22,18 @@ impl SecretRng {
         Self::from_seed(seed.0)
     }
 
-    /// Creates a generator with this key, at the beginning of its stream.
+    /// Creates a generator whose whole sequence follows from this 256-bit key.
     #[must_use]
     pub fn from_seed(seed: [u8; 32]) -> Self {
         Self(ChaCha20Rng::from_seed(seed))
     }
 
-    /// Returns 32 random bits.
+    /// Returns 32 unpredictable bits.
     pub fn next_u32(&mut self) -> u32 {
         self.0.next_u32()
     }
 
-    /// Returns 64 random bits.
+    /// Returns 64 unpredictable bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }
@@ -45,7 +45,7 @@ impl SecretRng {
         Seed(seed)
     }
 
-    /// Returns the instance number of a new endpoint.
+    /// Returns a random instance number for a new endpoint.
     pub fn instance(&mut self) -> Instance {
         loop {
             if let Some(instance) = Instance::new(self.next_u32()) {
@@ -60,7 +60,7 @@ impl SecretRng {
 pub struct Seed([u8; 32]);
 
 impl Seed {
-    /// Wraps the bytes of a seed.
+    /// Creates a seed from 32 bytes.
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -68,14 +68,14 @@ impl Seed {
 }
 
 impl fmt::Debug for Seed {
-    /// Prints no part of the seed.
+    /// Prints a placeholder, so that logs contain no part of the seed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Seed(..)")
     }
 }
 
 impl fmt::Debug for SecretRng {
-    /// Prints no part of the state.
+    /// Prints a placeholder, so that logs contain no part of the state.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SecretRng(..)")
     }

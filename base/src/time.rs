@@ -1,10 +1,11 @@
-//! Time as a value, in nanoseconds since an origin that the driver chooses.
+//! Points and lengths of time as values in nanoseconds.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Div, Mul, Sub};
 
-/// A point in time, in nanoseconds since the driver's origin. Code below `net` and `provider` never
-/// reads a clock; the caller passes the time in.
+/// A point in time, in nanoseconds since an origin that the driver (the program around the state
+/// machines) chooses. Code below `net` and `provider` never reads a clock; the caller passes the
+/// time in.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(pub u64);
 
@@ -13,9 +14,9 @@ pub struct Time(pub u64);
 pub struct Span(pub u64);
 
 impl Time {
-    /// The driver's origin.
+    /// The origin of time, which the driver chooses.
     pub const ZERO: Self = Self(0);
-    /// A time later than every event.
+    /// A time that is later than every event.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// Returns the time since `earlier`, or zero when `earlier` is later than `self`. That happens
@@ -27,9 +28,9 @@ impl Time {
 }
 
 impl Span {
-    /// No time.
+    /// The span of no time at all.
     pub const ZERO: Self = Self(0);
-    /// A span longer than every other.
+    /// A span that is longer than every other.
     pub const MAX: Self = Self(u64::MAX);
 
     /// Creates a span of `n` nanoseconds.
@@ -56,13 +57,13 @@ impl Span {
         Self(n.saturating_mul(1_000_000_000))
     }
 
-    /// Returns the nanoseconds as a floating-point number, for the formulas of papers.
+    /// Returns the span in nanoseconds as a floating-point number, for the formulas of papers.
     #[must_use]
     pub const fn as_f64(self) -> f64 {
         self.0 as f64
     }
 
-    /// Returns the difference, or zero when `other` is longer.
+    /// Returns this span less `other`, or zero when `other` is longer.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))

@@ -1,4 +1,4 @@
-//! Packets that arrived together, such as the packets of a GRO train.
+//! Packets that arrived together, such as the packets of a GRO train (generic receive offload).
 
 /// The UDP payloads of packets that arrived in a row from one sender, with the same ECN mark and
 /// DSCP. All have `segment` bytes, except that the last may be shorter.
@@ -30,21 +30,21 @@ impl<'a> Train<'a> {
         Self { bytes: Some(bytes), segment, stride }
     }
 
-    /// Creates a train of one packet.
+    /// Creates a train that consists of one packet.
     #[must_use]
     #[inline]
     pub const fn single(bytes: &'a [u8]) -> Self {
         Self { bytes: Some(bytes), segment: bytes.len(), stride: bytes.len() }
     }
 
-    /// Returns the next packet without removing it.
+    /// Returns the next packet of the train without removing it.
     #[must_use]
     #[inline]
     pub fn peek(&self) -> Option<&'a [u8]> {
         self.bytes.map(|bytes| bytes.get(..self.segment).unwrap_or(bytes))
     }
 
-    /// Returns the number of packets that are left.
+    /// Returns the number of packets that are left in the train.
     #[must_use]
     #[inline]
     pub fn count(&self) -> usize {

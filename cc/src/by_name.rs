@@ -7,22 +7,22 @@ use core::fmt;
 use crate::error::ConfigError;
 use crate::tuning::Setting;
 
-/// A name and a one-line description.
+/// Name by which a user chooses an algorithm or a scope, and a one-line description.
 pub type NameAndSummary = (&'static str, &'static str);
 
-/// Errors in the choice of an algorithm by name.
+/// Reason why a user's choice of an algorithm or a scope by name was refused.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ChoiceError {
-    /// No algorithm has this name.
+    /// Nothing of this kind has the requested name.
     Name {
-        /// Kind of algorithm that was asked for.
+        /// Kind of algorithm that was asked for, such as "congestion control".
         kind: &'static str,
-        /// Requested name.
+        /// Name that the user asked for.
         requested: String,
-        /// Known names.
+        /// Names of this kind that exist.
         allowed: &'static [NameAndSummary],
     },
-    /// This build leaves the algorithm out.
+    /// The algorithm exists, but a cargo feature that includes it is off in this build.
     NotBuilt {
         /// Name of the algorithm.
         name: &'static str,
@@ -33,20 +33,20 @@ pub enum ChoiceError {
     Parameter {
         /// Name of the algorithm.
         algorithm: &'static str,
-        /// Name of the requested parameter, or the text that stands in its place.
+        /// Name of the requested parameter, or the text that was given in its place.
         requested: String,
-        /// Parameters of the algorithm.
+        /// Names of the parameters that the algorithm has.
         allowed: Vec<&'static str>,
     },
-    /// The value of a parameter is not a number.
+    /// The text given as value of a parameter is not a number.
     Number {
         /// Name of the algorithm.
         algorithm: &'static str,
         /// Name of the parameter.
         parameter: &'static str,
-        /// Given value.
+        /// Text that was given as value.
         value: String,
-        /// Allowed values.
+        /// Values that the parameter allows, in words.
         allowed: &'static str,
     },
     /// A parameter, or a property of the network, is out of range.
@@ -100,13 +100,13 @@ fn list<'a>(
 pub(crate) trait ByName {
     /// Returns the algorithm's name.
     fn name(&self) -> &'static str;
-    /// Returns the parameters and their values.
+    /// Returns every parameter with its current value.
     fn settings(&self) -> Vec<Setting>;
-    /// Sets one parameter; returns `None` if there is none of this name.
+    /// Sets the parameter `name`; returns `None` if there is none of this name.
     fn set(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>>;
 }
 
-/// Returns the name in `name[:parameters]`.
+/// Returns the algorithm's name in `name[:parameters]`.
 pub(crate) fn name_of(text: &str) -> &str {
     text.split_once(':').map_or(text, |(name, _)| name).trim()
 }
@@ -126,7 +126,7 @@ pub(crate) fn unknown(
     }
 }
 
-/// Applies the parameters of `name[:parameters]`, in order.
+/// Sets the parameters that follow the name in `name[:parameters]`, in order.
 pub(crate) fn tune<C: ByName>(mut config: C, text: &str) -> Result<C, ChoiceError> {
     let parameters = text.split_once(':').map_or("", |(_, parameters)| parameters);
     for pair in parameters.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {

@@ -40,10 +40,10 @@ pub use share::{Congestion, LineShare, ShareConfig, WHOLE_SHARE};
 /// No method allocates after construction. One `Arc` per endpoint holds the configuration and any
 /// state that the contexts of one host share (1RC's epochs).
 pub trait SenderCc {
-    /// Returns the limits on what may be sent at `now`.
+    /// Returns the limits that apply to sending at `now`.
     fn budget(&self, now: Time) -> Budget;
 
-    /// Records that a packet leaves, and returns what the algorithm adds to it.
+    /// Records that a packet leaves, and returns what the algorithm writes into it.
     fn on_send(&mut self, now: Time, sending: &SentPacket) -> Stamp {
         let (_, _) = (now, sending);
         Stamp::default()
@@ -64,10 +64,10 @@ pub trait SenderCc {
         (count, self.on_send(now, sending))
     }
 
-    /// Processes one report of the network or the peer.
+    /// Processes one report about sent packets: an ACK, a refusal, a loss or another signal.
     fn on_feedback(&mut self, feedback: &Feedback<'_>);
 
-    /// Records that traffic started, paused or ended.
+    /// Records that a flow's traffic started, paused or ended.
     fn on_event(&mut self, now: Time, event: FlowEvent) {
         let (_, _) = (now, event);
     }
@@ -95,7 +95,7 @@ pub trait SenderCc {
         None
     }
 
-    /// Returns the state of the context for counters and figures.
+    /// Returns the state of the context for statistics and plots.
     fn metrics(&self) -> SenderMetrics;
 
     /// Returns [`SenderMetrics::base_rtt`] alone: a separate method because the caller needs it for
@@ -155,12 +155,12 @@ pub trait SenderParameters: Tunable {
         ReceiverConfig::Plain
     }
 
-    /// Returns how the peer should acknowledge.
+    /// Returns how the peer should acknowledge packets for this algorithm.
     fn acks(&self) -> AckStyle {
         AckStyle::default()
     }
 
-    /// Returns how many packets out of order count as a loss.
+    /// Returns from how many packets out of order on the sender concludes that packets are lost.
     fn loss_threshold(&self) -> LossThreshold {
         LossThreshold::default()
     }
@@ -205,15 +205,19 @@ pub struct AckStyle {
 /// its two fields, the algorithm treats the overtaken packets as lost.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LossThreshold {
-    /// Threshold in congestion windows.
+    /// Threshold in congestion windows: this multiple of the window, in packets.
     pub windows: f32,
-    /// Lower bound of the threshold in packets.
+    /// Lower bound of the threshold, in packets.
     pub packets: u16,
 }
 
+impl LossThreshold {
+    /// The values of uet-htsim's SLEEK: one and a half windows, at least five packets.
+    pub const SLEEK: Self = Self { windows: 1.5, packets: 5 };
+}
+
 impl Default for LossThreshold {
-    /// Returns the values of uet-htsim's SLEEK: one and a half windows, five packets.
     fn default() -> Self {
-        Self { windows: 1.5, packets: 5 }
+        Self::SLEEK
     }
 }

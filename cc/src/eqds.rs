@@ -42,40 +42,41 @@ pub use receiver::CreditReceiver;
 #[derive(Clone, Debug)]
 pub struct Eqds {
     config: Arc<EqdsConfig>,
-    /// Credit received since the flow opened (`_pull` of uet-htsim).
+    /// Credit received since the flow opened, in bytes (`_pull` of uet-htsim).
     granted: u64,
     /// Unspent credit in bytes; below zero when the last packet was larger than the rest of the
     /// credit.
     balance: i64,
-    /// Largest credit asked for since the flow opened (`_pull_target`).
+    /// Largest total credit that the flow has asked for since it opened, in bytes (`_pull_target`).
     max_target: u64,
-    /// Bytes that wait, as far as the sender knows.
+    /// Bytes that wait to be sent, as far as this sender knows.
     backlog: u64,
-    /// Time of the next request; [`Time::NEVER`] while nothing is blocked.
+    /// Time at which the next credit request is due; [`Time::NEVER`] while no data waits for
+    /// credit.
     request_at: Time,
-    /// Requests since the last grant.
+    /// Credit requests sent since the last grant arrived.
     requests: u8,
-    /// No answer arrived yet: speculative credit may be spent.
+    /// No answer of the receiver arrived yet, so the flow may spend its speculative credit.
     speculating: bool,
-    /// The peer has granted credit, even if zero.
+    /// The peer has sent a grant of credit, even if of zero bytes.
     granting: bool,
-    /// The peer has acknowledged.
+    /// The peer has acknowledged a packet of the flow.
     acked: bool,
-    /// The peer does not grant: a plain window replaces the credit.
+    /// The peer grants no credit, so the sender uses a plain window instead.
     plain: bool,
-    /// A request waits to be sent.
+    /// A credit request must be sent.
     request_due: bool,
-    /// Work was reported as waiting since the last packet or grant.
+    /// Data was reported as waiting for credit since the last packet or grant.
     waiting: bool,
 }
 
-/// Returns bytes as a signed number; more than 2^63 do not occur.
+/// Returns a number of bytes as a signed number; more than 2^63 do not occur.
 fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 impl Eqds {
-    /// Creates a flow with its speculative credit. `config` must have passed its check.
+    /// Creates a flow that holds its speculative credit. `config` must have passed its check.
     #[must_use]
     pub fn new(config: Arc<EqdsConfig>, _now: Time) -> Self {
         let balance = signed(config.start_credit);
@@ -102,7 +103,7 @@ impl Eqds {
         self.plain
     }
 
-    /// Returns the bytes of a full packet.
+    /// Returns the nominal bytes of a full packet.
     fn packet(&self) -> u64 {
         u64::from(self.config.mtu)
     }
@@ -157,7 +158,7 @@ impl Eqds {
         starved
     }
 
-    /// Processes the credit information of a report.
+    /// Adds the credit that a report brings.
     fn on_credit_feedback(&mut self, feedback: &Feedback<'_>) {
         let granted = match feedback.extension {
             FeedbackExtension::Credit(cumulative) => Some(cumulative),

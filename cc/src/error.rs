@@ -1,4 +1,4 @@
-//! Errors in parameters.
+//! The error for a parameter whose value is out of range.
 
 use core::fmt;
 
@@ -7,9 +7,9 @@ use core::fmt;
 pub struct ConfigError {
     /// Name of the parameter.
     pub parameter: &'static str,
-    /// Requested value.
+    /// Value that was requested.
     pub value: f64,
-    /// Allowed values, in words.
+    /// Values that the parameter allows, in words.
     pub allowed: &'static str,
 }
 

@@ -26,29 +26,30 @@ use crate::controller::{Budget, Feedback, SenderCc, SentPacket, Stamp, forward_t
 use crate::math::{least, most};
 pub use config::{FairConfig, FairParameters, VaiConfig};
 
-/// The content of an acknowledgement, as the algorithm judges it.
+/// Congestion that one acknowledgement reports, as the algorithm judges it: input of VAI and SF.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct CongestionSample {
     /// Amount of congestion, in the unit of [`VaiConfig::threshold`].
     pub measure: f32,
-    /// The algorithm would decrease: it considers this congestion.
+    /// The algorithm itself would decrease window or rate on this acknowledgement.
     pub decrease: bool,
-    /// Number of packets acknowledged. SF counts packets, not acknowledgements.
+    /// Number of packets that the acknowledgement covers. SF counts packets, not acknowledgements.
     pub packets: u16,
-    /// A round trip ended.
+    /// A round trip ended with this acknowledgement.
     pub round_end: bool,
-    /// Reference: a window or a rate.
+    /// Current reference of the algorithm: a window in bytes or a rate.
     pub window: f32,
-    /// Largest possible reference.
+    /// Largest value that the reference can have.
     pub largest: f32,
 }
 
-/// Decision of VAI and SF about an acknowledgement.
+/// Decision of Variable Additive Increase (VAI) and Sampling Frequency (SF) about an
+/// acknowledgement: by how much to increase, and whether the result becomes the new reference.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ReferenceUpdate {
-    /// The value that is allowed now becomes the reference.
+    /// The window or rate computed from this acknowledgement becomes the new reference.
     pub commit: bool,
-    /// Factor of the additive increase, at least 1.
+    /// Factor by which VAI raises the additive increase, at least 1.
     pub gain: f32,
 }
 
@@ -72,33 +73,33 @@ pub struct Reference(f32);
 pub struct Fairness<R> {
     config: Arc<FairConfig>,
     reference: R,
-    /// Tokens (`AI_Bank`).
+    /// Tokens that VAI holds, each of which raises an increase (`AI_Bank`).
     bank: f32,
     dampener: f32,
-    /// Largest congestion in this round trip (`Measured Congestion`).
+    /// Largest amount of congestion seen in this round trip (`Measured Congestion`).
     worst: f32,
-    /// Packets acknowledged since the reference last moved.
+    /// Packets acknowledged since the reference last moved, which SF counts.
     acked: u16,
-    /// The algorithm observed congestion in this round trip.
+    /// The algorithm saw congestion, and would decrease, in this round trip.
     congested: bool,
-    /// Seed of the random numbers; each sample is mixed in.
+    /// Seed of the random numbers for ignoring feedback; each sample is mixed in.
     seed: u8,
 }
 
 impl Fairness<Reference> {
-    /// Returns the reference in bytes, or `window` if there is none yet.
+    /// Returns the reference window in bytes, or `window` if there is none yet.
     pub(crate) const fn reference(&self, window: f32) -> f32 {
         if self.reference.0 > 0.0 { self.reference.0 } else { window }
     }
 
-    /// Sets the reference to `window` bytes.
+    /// Sets the reference window to `window` bytes.
     pub(crate) const fn set_reference(&mut self, window: f32) {
         self.reference.0 = window;
     }
 }
 
 impl<R: Default> Fairness<R> {
-    /// Creates the state without tokens and without congestion.
+    /// Creates the state of VAI and SF with no tokens, before any congestion.
     #[must_use]
     pub fn new(config: Arc<FairConfig>) -> Self {
         let (bank, dampener, worst) = (0.0, 0.0, 0.0);
@@ -106,13 +107,14 @@ impl<R: Default> Fairness<R> {
         Self { config, reference, bank, dampener, worst, acked: 0, congested: false, seed: 0 }
     }
 
-    /// Returns whether the algorithm must keep a reference although by itself it keeps none.
+    /// Returns whether VAI or SF needs a reference from an algorithm that keeps none by itself.
     #[must_use]
     pub fn wants_reference(&self) -> bool {
         self.config.vai.is_some() || self.config.sf > 0
     }
 
-    /// Decides about an acknowledgement; `None` if the algorithm must ignore it.
+    /// Decides how the algorithm reacts to an acknowledgement; `None` if it must ignore the
+    /// acknowledgement.
     #[inline(always)]
     pub fn update(&mut self, sample: &CongestionSample) -> Option<ReferenceUpdate> {
         // Neither is NaN, which `max` would handle at extra cost.
@@ -139,7 +141,7 @@ impl<R: Default> Fairness<R> {
         Some(ReferenceUpdate { commit, gain: self.gain(commit) })
     }
 
-    /// Ends a round trip: updates tokens and dampener (algorithm 1).
+    /// Ends a round trip of VAI: updates tokens and dampener (algorithm 1).
     #[inline(always)]
     fn end_round(&mut self) {
         let worst = core::mem::replace(&mut self.worst, 0.0);
@@ -178,7 +180,7 @@ impl<R: Default> Fairness<R> {
     }
 }
 
-/// An algorithm that supports VAI and SF.
+/// A congestion control that supports Variable Additive Increase (VAI) and Sampling Frequency (SF).
 pub trait FairCc: SenderCc {
     /// [`Reference`], or `()` if the algorithm keeps a reference by itself.
     type Reference: Clone + Default + core::fmt::Debug;

@@ -1,4 +1,4 @@
-//! Mathematics that `core` lacks, and times in 32 bits.
+//! Mathematical functions that `core` lacks, and times in 32 bits of nanoseconds.
 
 use squall_base::{Rate, Span, Time};
 
@@ -14,7 +14,7 @@ pub(crate) fn rsqrt(x: f32) -> f32 {
     y
 }
 
-/// Returns `base^n`, by squaring.
+/// Returns `base` to the power of `n`, by repeated squaring.
 pub(crate) fn power(base: f32, mut n: u32) -> f32 {
     let (mut result, mut square) = (1.0, base);
     while n > 0 {
@@ -27,17 +27,17 @@ pub(crate) fn power(base: f32, mut n: u32) -> f32 {
     result
 }
 
-/// Smallest rate in b/s, that of the slowest link there is, 1 Mb/s: at a lower rate the next packet
-/// would be too far in the future.
+/// Smallest sending rate in b/s, that of the slowest link there is, 1 Mb/s: at a lower rate the
+/// next packet would be too far in the future.
 const LEAST_RATE: u64 = 1_000_000;
 
-/// Returns `rate` in bits per second, at most `line`; single precision may not represent `line`
-/// exactly.
+/// Returns `rate`, a number of bits per second, as a rate of at most `line`; single precision may
+/// not represent `line` exactly.
 pub(crate) fn up_to(rate: f32, line: Rate) -> Rate {
     if rate >= line.0 as f32 { line } else { Rate((rate as u64).max(LEAST_RATE)) }
 }
 
-/// Returns a span in 32 bits of nanoseconds, saturating at 4.29 s.
+/// Returns a span as 32 bits of nanoseconds, saturating at 4.29 s.
 pub(crate) fn nanos(span: Span) -> u32 {
     u32::try_from(span.0).unwrap_or(u32::MAX)
 }
@@ -62,7 +62,7 @@ pub(crate) const fn most(a: f32, b: f32) -> f32 {
     if a > b { a } else { b }
 }
 
-/// Returns the low 32 bits of a time, for differences.
+/// Returns the low 32 bits of a time in nanoseconds, for differences.
 pub(crate) const fn clock(now: Time) -> u32 {
     (now.0 & 0xffff_ffff) as u32
 }

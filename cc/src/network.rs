@@ -9,33 +9,33 @@ use crate::error::{ConfigError, within};
 /// 2^32.
 pub(crate) const LONGEST: Span = Span::secs(1);
 
-/// Properties of an endpoint's network.
+/// Properties of the network to which an endpoint is attached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NetworkProfile {
-    /// The slower of the two ends' links.
+    /// Rate of the slower of the two ends' links.
     pub line: Rate,
-    /// Unloaded round-trip time of a full packet over the longest path.
+    /// Round-trip time of a full packet over the longest path of the idle network.
     pub base_rtt: Span,
-    /// Nominal bytes of a full packet, as [`crate::Feedback::bytes`] counts them.
+    /// Size of a full packet in nominal bytes, as [`crate::Feedback::bytes`] counts them.
     pub mtu: u32,
     /// Switches trim packets instead of dropping them.
     pub trimming: bool,
-    /// Floor of the largest window in bytes, for hosts that need more than the bandwidth-delay
-    /// product.
+    /// Lower bound of the largest congestion window in bytes, for hosts that need more than the
+    /// bandwidth-delay product.
     pub min_window: Option<u64>,
-    /// Floor of the measured base round-trip time, for hosts whose own jitter exceeds the network's
-    /// delay.
+    /// Lower bound of the measured base round-trip time, for hosts whose own jitter exceeds the
+    /// network's delay.
     pub min_base_rtt: Option<Span>,
 }
 
 impl NetworkProfile {
-    /// Creates a network whose hosts need no floors.
+    /// Creates a network whose hosts need no floors of window and round-trip time.
     #[must_use]
     pub const fn new(line: Rate, base_rtt: Span, mtu: u32, trimming: bool) -> Self {
         Self { line, base_rtt, mtu, trimming, min_window: None, min_base_rtt: None }
     }
 
-    /// Returns the bandwidth-delay product in bytes.
+    /// Returns the bandwidth-delay product of the network in bytes.
     #[must_use]
     pub fn bdp(&self) -> f64 {
         self.line.0 as f64 * self.base_rtt.as_f64() / 8e9

@@ -36,32 +36,32 @@ pub struct Nscc {
 struct FlowState {
     /// Congestion window in bytes.
     cwnd: f32,
-    /// Increase of the window that `adjust` has not applied yet, multiplied by `cwnd`.
+    /// Increase of the window that `adjust` has not applied yet, in bytes, multiplied by `cwnd`.
     inc: f32,
-    /// Average queueing delay in nanoseconds.
+    /// Moving average of the queueing delay in nanoseconds.
     avg_delay: f32,
-    /// Window from before the receiver's penalty; zero if there is none.
+    /// Congestion window from before the receiver's penalty, in bytes; zero if there is none.
     saved_cwnd: f32,
-    /// Largest window for this base round-trip time, in bytes.
+    /// Largest congestion window that the measured base round-trip time allows, in bytes.
     max_wnd: f32,
     /// Smallest round-trip time seen, in nanoseconds.
     base_rtt: u32,
-    /// Bytes acknowledged in this QuickAdapt period.
+    /// Bytes acknowledged since the QuickAdapt period began.
     achieved: u32,
-    /// Remaining bytes of `bytes_to_ignore - bytes_ignored` (algorithm 2 line 8, algorithm 4 line
-    /// 6).
+    /// Bytes whose congestion signals are still ignored after QuickAdapt: `bytes_to_ignore -
+    /// bytes_ignored` (algorithm 2 line 8, algorithm 4 line 6).
     to_ignore: u32,
-    /// Consecutive uncongested bytes (algorithm 3 line 3).
+    /// Consecutive bytes acknowledged without mark and delay (algorithm 3 line 3).
     fi_count: f32,
-    /// Bytes acknowledged since the last adjustment.
+    /// Bytes acknowledged since the window was last adjusted.
     received: u32,
     last_adjust: u32,
     last_decrease: u32,
-    /// Start of the QuickAdapt period.
+    /// Time at which the QuickAdapt period began, low 32 bits of nanoseconds.
     qa_start: u32,
     /// Fast increase is active (algorithm 3 line 6).
     increase: bool,
-    /// Flags [`ARMED`] and [`TRIGGERED`].
+    /// Flags [`ARMED`] and [`TRIGGERED`] of QuickAdapt.
     qa: u8,
     /// Acknowledgements until the next one that NSCC reacts to. Zero for the algorithm as
     /// published, which reacts to each and takes the fast path.
@@ -71,7 +71,7 @@ struct FlowState {
 
 /// A QuickAdapt period has begun (`end != 0` of algorithm 2 line 4).
 const ARMED: u8 = 1;
-/// A trim asked for QuickAdapt (algorithm 4 line 17).
+/// A trimmed packet triggered QuickAdapt (algorithm 4 line 17).
 const TRIGGERED: u8 = 2;
 
 /// Progress of the one probe of a new context. The first packets of flows that start together meet
@@ -79,21 +79,21 @@ const TRIGGERED: u8 = 2;
 /// (section 3.6.13.7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ProbeState {
-    /// No acknowledgement has arrived yet.
+    /// No acknowledgement has arrived yet on this context.
     Early,
-    /// The probe must be requested.
+    /// The caller must be asked for the probe.
     Due,
-    /// The probe was requested, or is not wanted.
+    /// The caller was asked for the probe, or none is needed.
     Done,
 }
 
-/// The content of an acknowledgement.
+/// Signals of one acknowledgement that NSCC evaluates.
 #[derive(Clone, Copy)]
 struct AckReport {
     now: u32,
     bytes: f32,
     marked: bool,
-    /// Queueing delay.
+    /// Time that the packet spent in queues: its round trip less the base round-trip time.
     delay: Span,
 }
 
@@ -127,7 +127,7 @@ impl Nscc {
         Self { config, flow }
     }
 
-    /// Processes any report, under any parameters.
+    /// Processes any report; this path supports all parameters, unlike the fast path.
     #[inline(never)]
     fn on_any(&mut self, feedback: &Feedback<'_>) {
         if let FeedbackKind::Nacked { trimmed, last_hop } = feedback.kind {
@@ -143,7 +143,7 @@ impl Nscc {
         } // other kinds are signals of other algorithms
     }
 
-    /// Processes an acknowledgement of any kind, under any parameters.
+    /// Processes an acknowledgement of any kind; this path supports all parameters.
     #[inline(never)]
     fn on_ack(&mut self, feedback: &Feedback<'_>) {
         let (flow, config) = (&mut self.flow, &*self.config);
@@ -151,7 +151,7 @@ impl Nscc {
         flow.finish_report(config, feedback.in_flight);
     }
 
-    /// Processes a refused packet whose round-trip time is known.
+    /// Processes a packet that the peer refused and whose round-trip time is known.
     #[cold]
     #[inline(never)]
     fn on_sampled_nack(
@@ -169,7 +169,8 @@ impl Nscc {
         }
     }
 
-    /// Processes a trimmed packet (section 3.6.13.6; algorithm 4 lines 15-21).
+    /// Processes a packet whose payload a switch trimmed (section 3.6.13.6; algorithm 4 lines
+    /// 15-21).
     #[inline(never)]
     fn on_trim(&mut self, feedback: &Feedback<'_>, last_hop: bool) {
         let (flow, config) = (&mut self.flow, &*self.config);
@@ -187,7 +188,7 @@ impl Nscc {
         flow.finish_report(config, feedback.in_flight);
     }
 
-    /// Processes an inferred loss (section 3.6.13.6).
+    /// Processes a packet inferred to be lost (section 3.6.13.6).
     #[inline(never)]
     fn on_loss(&mut self, feedback: &Feedback<'_>) {
         let (flow, config) = (&mut self.flow, &*self.config);
@@ -201,7 +202,8 @@ impl Nscc {
         flow.finish_report(config, feedback.in_flight);
     }
 
-    /// Completes a fast-path acknowledgement that is marked and was delayed beyond the target.
+    /// Completes the fast path for an acknowledgement that is marked and was delayed beyond the
+    /// target.
     #[inline(never)]
     fn complete_decrease(&mut self, feedback: &Feedback<'_>) {
         let (flow, config, now) = (&mut self.flow, &*self.config, clock(feedback.now));
@@ -211,7 +213,7 @@ impl Nscc {
         flow.consider_probe(feedback.in_flight);
     }
 
-    /// Completes a fast-path acknowledgement that triggers QuickAdapt.
+    /// Completes the fast path for an acknowledgement that triggers QuickAdapt.
     #[inline(never)]
     fn complete_quick_adapt(&mut self, feedback: &Feedback<'_>, delay: Span) {
         let (flow, config) = (&mut self.flow, &*self.config);
@@ -225,7 +227,7 @@ impl Nscc {
 }
 
 impl FlowState {
-    /// Sets the largest window: 1.5 bandwidth-delay products of the measured base RTT (section
+    /// Sets the largest window to 1.5 bandwidth-delay products of the measured base RTT (section
     /// 3.6.13.5).
     #[cold]
     #[inline(never)]
@@ -250,7 +252,8 @@ impl FlowState {
         }
     }
 
-    /// Counts the bytes of an acknowledgement.
+    /// Counts the bytes of an acknowledgement towards the next adjustment and the QuickAdapt
+    /// period.
     ///
     /// Both sums restart each round trip, so they stay far below 4 GB. If one wrapped, an
     /// adjustment would come a little later or QuickAdapt once too often.
@@ -267,7 +270,7 @@ impl FlowState {
         }
     }
 
-    /// Processes an acknowledgement of any kind, under any parameters.
+    /// Processes an acknowledgement of any kind, with the parameters `config`.
     fn acknowledge(&mut self, config: &NsccConfig, feedback: &Feedback<'_>) {
         self.count_acked(feedback.bytes);
         let limited = self.penalise(config, feedback);
@@ -336,8 +339,8 @@ impl FlowState {
         self.adjust::<PUBLISHED>(config, now, scale);
     }
 
-    /// Applies the pending increase once enough bytes were acknowledged or a period is over
-    /// (section 3.6.13.5).
+    /// Adds the pending increase to the window once enough bytes were acknowledged or a period is
+    /// over (section 3.6.13.5).
     #[inline(always)]
     fn adjust<const PUBLISHED: bool>(&mut self, config: &NsccConfig, now: u32, scale: f32) {
         let elapsed = now.wrapping_sub(self.last_adjust);
@@ -360,7 +363,7 @@ impl FlowState {
         }
     }
 
-    /// Takes a round-trip sample and returns its queueing delay.
+    /// Updates the base round-trip time with a sample, and returns the sample's queueing delay.
     fn sample(&mut self, config: &NsccConfig, rtt: Span) -> Span {
         let rtt = nanos(rtt);
         if rtt < self.base_rtt {
@@ -420,7 +423,8 @@ impl FlowState {
         u64::from(now.wrapping_sub(self.qa_start)) >= period
     }
 
-    /// Returns whether QuickAdapt has a trigger: a trim, or without trimming the delay.
+    /// Returns whether something triggered QuickAdapt: a trimmed packet, or without trimming the
+    /// delay.
     fn qa_is_called(&self, config: &NsccConfig, delay: Span) -> bool {
         self.qa >= TRIGGERED || delay > config.qa_threshold
     }
@@ -432,7 +436,7 @@ impl FlowState {
         self.achieved = 0;
     }
 
-    /// Sets the window to the achieved bytes (algorithm 2 lines 4 to 9).
+    /// Sets the window to the bytes achieved in the QuickAdapt period (algorithm 2 lines 4 to 9).
     fn adapt(&mut self, config: &NsccConfig, in_flight: u64) -> bool {
         // Computes 2 to the power of minus `qa_gate` from the bits of the number.
         let part = f32::from_bits((127 - u32::from(config.qa_gate)) << 23);
@@ -448,7 +452,8 @@ impl FlowState {
         true
     }
 
-    /// Applies algorithm 3. `k MTU` per ACK is `fi_scale` per byte (section 3.6.13.5).
+    /// Applies algorithm 3, fast increase. `k MTU` per ACK is `fi_scale` per byte (section
+    /// 3.6.13.5).
     #[inline(always)]
     fn fast_increase<const PUBLISHED: bool>(
         &mut self,
@@ -472,7 +477,7 @@ impl FlowState {
         false
     }
 
-    /// Applies eq. 1, at most once a base RTT.
+    /// Applies the multiplicative decrease (eq. 1), at most once a base RTT.
     #[inline(always)]
     fn multiplicative_decrease<const PUBLISHED: bool>(
         &mut self,
@@ -502,7 +507,8 @@ impl FlowState {
         feedback.penalty.unwrap_or(0) > 0 || feedback.restore_cwnd && self.saved_cwnd > 0.0
     }
 
-    /// Applies the receiver's penalty (section 3.6.13.6). Returns true while there is one.
+    /// Lowers the window by the receiver's penalty (section 3.6.13.6). Returns true while there is
+    /// one.
     fn penalise(&mut self, config: &NsccConfig, feedback: &Feedback<'_>) -> bool {
         let penalty = feedback.penalty.unwrap_or(0).min(127);
         if penalty > 0 {
@@ -519,7 +525,7 @@ impl FlowState {
         penalty > 0
     }
 
-    /// Ends a report: algorithm 4 line 23, and the probe.
+    /// Ends the processing of a report: bounds of the window (algorithm 4 line 23), and the probe.
     fn finish_report(&mut self, config: &NsccConfig, in_flight: u64) {
         self.cwnd = most(least(self.cwnd, self.max_wnd), config.min_wnd);
         self.consider_probe(in_flight);
@@ -551,7 +557,7 @@ impl NsccConfig {
             && self.min_wnd >= self.mtu as f32
     }
 
-    /// Replaces the signals that [`NsccParts`] switches off.
+    /// Replaces mark or delay, where [`NsccParts`] switches its evaluation off.
     fn apply_ablations(&self, marked: bool, delay: Span) -> (bool, Span) {
         let target = self.target_qdelay;
         match (self.parts.ecn, self.parts.delay) {
@@ -628,7 +634,8 @@ impl SenderCc for Nscc {
     }
 }
 
-/// Returns the factor that eq. 1 applies to the window at a delay above the target.
+/// Returns the factor by which the multiplicative decrease (eq. 1) changes the window at a delay
+/// above the target.
 #[inline(always)]
 const fn decrease_factor(config: &NsccConfig, delay: f32) -> f32 {
     let target = float(config.target_qdelay.0);

@@ -42,7 +42,7 @@ impl PacedConfig {
         })
     }
 
-    /// Returns the algorithm without pacing; its window is again at least one packet.
+    /// Returns the configuration without pacing; the window is again at least one packet.
     #[must_use]
     pub fn unpaced(&self) -> SenderConfig {
         let mut inner = self.inner.clone();
@@ -51,20 +51,20 @@ impl PacedConfig {
     }
 }
 
-/// A context whose window may be less than a packet.
+/// A congestion-control context whose window may be less than a packet.
 #[derive(Clone, Debug)]
 pub struct PacedSender {
     inner: Sender,
-    /// Departure time and size of the latest packet.
+    /// Departure time of the latest packet, and its size in bytes.
     sent: Time,
     sent_bytes: u32,
     mtu: u32,
-    /// Smoothed round-trip time in nanoseconds.
+    /// Moving average of the round-trip time in nanoseconds.
     rtt: u32,
 }
 
 impl PacedSender {
-    /// Creates a context, opened at `now`.
+    /// Creates a congestion-control context that paces below one packet, opened at `now`.
     #[must_use]
     pub fn new(config: &Arc<PacedConfig>, now: Time) -> Box<Self> {
         Box::new(Self {

@@ -42,8 +42,8 @@ pub use selectors::{Paths, PathsConfig};
 /// [`FairParameters`](crate::FairParameters)) also names the variant that combines it with them.
 macro_rules! senders {
     ($($(#[$doc:meta])* $variant:ident $(or $fair:ident)? ($state:ty, $config:ty) = $name:literal, $what:literal $(if $feature:literal)?;)+) => {
-        /// The algorithm of an endpoint with its parameters: checked once, shared by all its
-        /// contexts.
+        /// The congestion control of an endpoint with its parameters: checked once, shared by all
+        /// its contexts.
         #[derive(Clone, Debug)]
         pub enum SenderConfig {
             $(
@@ -55,19 +55,20 @@ macro_rules! senders {
                     $fair(Arc<$config>, Arc<FairConfig>),
                 )?
             )+
-            /// Any other algorithm with a window, which may fall below one packet.
+            /// Any other algorithm with a window, which may fall below one packet (parameter
+            /// `pace`).
             Paced(Arc<PacedConfig>),
         }
 
         impl SenderConfig {
-            /// Every algorithm: its name and a one-line description.
+            /// Every congestion control in this build: its name and a one-line description.
             pub const NAMES: &'static [NameAndSummary] = &[$($(#[cfg(feature = $feature)])? ($name, $what)),+];
 
             /// Names of the algorithms that this build leaves out, each with the cargo feature that
             /// includes it.
             const NOT_BUILT: &'static [NameAndSummary] = &[$($(#[cfg(not(feature = $feature))] ($name, $feature),)?)+];
 
-            /// Returns the defaults of the algorithm called `name` on `network`.
+            /// Returns the default configuration of the algorithm `name` on `network`.
             fn default_of(name: &str, network: &NetworkProfile) -> Option<Self> {
                 match name {
                     $($(#[cfg(feature = $feature)])? $name => Some(Self::$variant(Arc::new(<$config>::new(network)))),)+
@@ -103,7 +104,7 @@ macro_rules! senders {
                 }
             }
 
-            /// Returns how the peer should acknowledge.
+            /// Returns how the peer should acknowledge packets for this algorithm.
             #[must_use]
             pub fn acks(&self) -> AckStyle {
                 match self {
@@ -112,7 +113,8 @@ macro_rules! senders {
                 }
             }
 
-            /// Returns how many packets out of order count as a loss.
+            /// Returns from how many packets out of order on the sender concludes that packets are
+            /// lost.
             #[must_use]
             pub fn loss_threshold(&self) -> LossThreshold {
                 match self {
@@ -151,7 +153,7 @@ macro_rules! senders {
                 }
             }
 
-            /// Sets the window's floor, see [`SenderParameters::set_floor`].
+            /// Sets the smallest window in bytes; see [`SenderParameters::set_floor`].
             pub(crate) fn set_floor(&mut self, bytes: u32) -> bool {
                 match self {
                     $($(#[cfg(feature = $feature)])? Self::$variant(config) $(| Self::$fair(config, _))? => Arc::make_mut(config).set_floor(bytes),)+
@@ -192,7 +194,8 @@ macro_rules! senders {
                 }
             }
 
-            /// Sets one of the algorithm's own parameters.
+            /// Sets one of the algorithm's own parameters; returns `None` if it has none of this
+            /// name.
             fn set_own(&mut self, name: &str, value: f64) -> Option<Result<(), ConfigError>> {
                 match self {
                     $($(#[cfg(feature = $feature)])? Self::$variant(config) $(| Self::$fair(config, _))? => Arc::make_mut(config).set(name, value),)+
@@ -213,7 +216,7 @@ macro_rules! senders {
             }
         )+
 
-        /// A context of any algorithm.
+        /// A congestion-control context of a sender, of any algorithm.
         #[derive(Clone, Debug)]
         pub enum Sender {
             $(
@@ -225,12 +228,13 @@ macro_rules! senders {
                     $fair(Box<FairSender<$state>>),
                 )?
             )+
-            /// A paced context, see [`PacedSender`].
+            /// Any other algorithm with a window that may fall below one packet; see
+            /// [`PacedSender`].
             Paced(Box<PacedSender>),
         }
 
         impl Sender {
-            /// Creates a context, opened at `now`.
+            /// Creates a congestion-control context of the algorithm of `config`, opened at `now`.
             #[must_use]
             pub fn new(config: &SenderConfig, now: Time) -> Self {
                 match config {
@@ -249,7 +253,7 @@ macro_rules! senders {
             }
         }
 
-        /// Calls a method of the algorithm inside.
+        /// Calls a method of the algorithm that a [`Sender`] holds.
         macro_rules! each {
             ($self:expr, $cc:ident => $call:expr) => {
                 match $self {
@@ -268,39 +272,39 @@ macro_rules! senders {
 senders! {
     /// Network Signal-based Congestion Control of UE 1.0.
     Nscc or FairNscc(Nscc, NsccConfig) = "nscc", "UE 1.0 network signal-based control (SMaRTT v2)";
-    /// SMaRTT as first published.
+    /// SMaRTT as first published: a window that each packet's mark and delay moves.
     Smartt(Smartt, SmarttConfig) = "smartt", "SMaRTT as first published: a step a packet, QuickAdapt";
-    /// STrack: a window that aims at a queueing delay.
+    /// STrack: a window that keeps the queueing delay near a target.
     Strack or FairStrack(Strack, StrackConfig) = "strack", "STrack: aims at a queueing delay, decreases once a round trip";
-    /// Swift: a window that aims at a delay.
+    /// Swift: a window that keeps the round-trip delay near a target.
     Swift or FairSwift(Swift, SwiftConfig) = "swift", "aims at a delay, paces below one packet";
-    /// DCQCN: a rate cut by notifications.
+    /// DCQCN: a rate that the receiver's congestion notifications cut.
     Dcqcn(Dcqcn, DcqcnConfig) = "dcqcn", "a rate cut by the receiver's notifications (RoCEv2)";
-    /// TIMELY: a rate that follows the gradient of the delay.
+    /// TIMELY: a rate that falls while the delay rises, and rises while it falls.
     Timely(Timely, TimelyConfig) = "timely", "a rate that follows the gradient of the delay";
-    /// DCTCP: a window cut in proportion to the marks.
+    /// DCTCP: a window cut in proportion to the share of marked packets.
     Dctcp or FairDctcp(Dctcp, DctcpConfig) = "dctcp", "TCP's window, cut in proportion to the marks";
     /// BBR, the first version: a model of bandwidth and propagation time.
     Bbr(Bbr, BbrConfig) = "bbr", "rate and window from a model of the path, first version";
-    /// The window of MP-RDMA.
+    /// MP-RDMA's window: every acknowledged packet moves it, up without and down with a mark.
     Mprdma(Mprdma, MprdmaConfig) = "mprdma", "MP-RDMA: a step for every marked and unmarked packet";
-    /// Credits of the receiver.
+    /// Credits that the receiver grants (EQDS, RCCC of UE 1.0).
     Eqds(Eqds, EqdsConfig) = "eqds", "credits of the receiver (EQDS, UE 1.0 RCCC)";
-    /// Credits of the receiver and NSCC's window.
+    /// Credits that the receiver grants, combined with NSCC's window.
     EqdsNscc(CreditedSender<Nscc>, CreditedConfig<Nscc>) = "eqds+nscc", "credits and NSCC's window together";
-    /// Credits of the receiver and SMaRTT's window.
+    /// Credits that the receiver grants, combined with SMaRTT's window.
     EqdsSmartt(CreditedSender<Smartt>, CreditedConfig<Smartt>) = "eqds+smartt", "credits and SMaRTT's window together";
-    /// Credits of the receiver and MP-RDMA's window.
+    /// Credits that the receiver grants, combined with MP-RDMA's window.
     EqdsMprdma(CreditedSender<Mprdma>, CreditedConfig<Mprdma>) = "eqds+mprdma", "credits and MP-RDMA's window together";
-    /// HPCC: a rate from the queue lengths that switches report.
+    /// HPCC: a rate from the queue lengths that switches write into packets.
     Hpcc or FairHpcc(Hpcc, HpccConfig) = "hpcc", "a rate from what switches write into packets (in-band telemetry)";
-    /// Dart: the receiver's share, and DCQCN.
+    /// Dart: the smaller of the rate that the receiver assigns and DCQCN's rate.
     Dart(Dart, DartConfig) = "dart", "the share that the receiver counts out, and DCQCN (US 11,190,454 B2)" if "research";
-    /// s-PERC: the rate that the links of a path compute, and 1RC.
+    /// s-PERC: the rate that the switches on a flow's path compute; optionally with 1RC.
     Sperc(Sperc, SpercConfig) = "sperc", "the rate that switches compute (s-PERC), and 1RC" if "research";
-    /// The unicast half of 3CPO: a watermark a host.
+    /// 3CPO without multicast: a host's rate, which the round-trip time raises and lowers.
     ThreeCpo(Throttle, ThrottleConfig) = "3cpo", "a host's rate, which the round trip moves (3CPO without multicast)" if "research";
-    /// A window that never changes.
+    /// A congestion window that never changes.
     Fixed(FixedWindow, FixedWindowConfig) = "none", "a window that never changes";
 }
 
@@ -322,7 +326,7 @@ impl SenderConfig {
         tune(OnNetwork { config, network }, text).map(|chosen| chosen.config)
     }
 
-    /// Returns the parameters and their values.
+    /// Returns every parameter of the algorithm with its value.
     #[must_use]
     pub fn settings(&self) -> Vec<Setting> {
         let mut settings = self.own_settings();
@@ -334,7 +338,7 @@ impl SenderConfig {
         settings
     }
 
-    /// Returns NSCC with checked parameters.
+    /// Returns NSCC with these parameters.
     ///
     /// # Errors
     /// Returns the parameter that is out of range.
@@ -342,7 +346,7 @@ impl SenderConfig {
         Self::try_from(config)
     }
 
-    /// Returns a fixed window of `window` bytes; `u64::MAX` for no limit.
+    /// Returns a congestion window that stays at `window` bytes; `u64::MAX` for no limit.
     #[must_use]
     pub fn fixed(window: u64) -> Self {
         Self::Fixed(Arc::new(FixedWindowConfig { window }))
@@ -362,7 +366,7 @@ impl<C: SenderCc> OutOfLine for C {
     }
 }
 
-/// The parameter `pace` of every algorithm with a window.
+/// The parameter `pace`, which every algorithm with a window has.
 const PACE: Setting = Setting {
     name: "pace",
     what: "the window may fall below a packet, and packets are then spaced: 0",

@@ -1,4 +1,4 @@
-//! REPS: recycled entropies.
+//! Path selector REPS, recycled entropy packet spraying: paths of unmarked ACKs are used again.
 
 #[cfg(test)]
 mod tests;
@@ -17,17 +17,17 @@ const RING: usize = 8;
 /// Parameters of [`Reps`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RepsConfig {
-    /// Number of paths.
+    /// Number of paths (UDP source ports).
     pub paths: u16,
     /// A time-out freezes the selection on the paths known to work. This needs a loss detection
     /// that distinguishes failures from congestion (trimming or NACKs): if time-outs were the only sign of
     /// loss, congestion would freeze it.
     pub freezing: bool,
-    /// Time that the selection stays frozen: 10 ms.
+    /// Time for which the selector stays frozen on known good paths: 10 ms.
     pub freeze_for: Span,
-    /// Packets sent on random paths after a thaw: 16.
+    /// Packets sent on random paths after a freeze ends: 16.
     pub explore: u8,
-    /// Number of paths remembered at a time: 8, which is the largest.
+    /// Number of paths that the selector remembers at a time: 8, which is the largest.
     pub buffer: u8,
     /// Paths that lose packets are avoided for the time of a freeze. This is our addition, selected
     /// by `reps-avoid`; without it the selector is uet-htsim's.
@@ -35,7 +35,7 @@ pub struct RepsConfig {
 }
 
 impl RepsConfig {
-    /// Returns the defaults of uet-htsim.
+    /// Returns the defaults of uet-htsim, over `paths` paths.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
         Self {
@@ -83,7 +83,8 @@ impl PathParameters for RepsConfig {
     }
 }
 
-/// Largest number of doublings: the longest freeze is 2^6 times the shortest.
+/// Largest number of times that the freeze time doubles: the longest freeze is 2^6 times the
+/// shortest.
 const MOST_PATIENCE: u8 = 6;
 
 /// Recycled entropy packet spraying as in uet-htsim (`UecMpReps`): a path that brought an unmarked
@@ -100,23 +101,23 @@ const MOST_PATIENCE: u8 = 6;
 pub struct Reps {
     config: Arc<RepsConfig>,
     rng: Rng,
-    /// End of the current or last freeze, during which paths are avoided.
+    /// Time at which the current or last freeze ends; paths are avoided until then.
     until: Time,
     freezes: u32,
-    /// Paths that lost packets, modulo 32.
+    /// Paths that lost packets: bit `n` stands for all paths that are `n` modulo 32.
     suspects: u32,
     ring: [u16; RING],
-    /// One bit for each ring entry that may still be recycled. An entry is recycled once.
+    /// One bit for each ring entry whose path may still be used again. An entry is used once.
     valid: u8,
-    /// Ring place of the next good path.
+    /// Index in the ring at which the next good path is stored.
     head: u8,
-    /// Number of entries ever filled, at most the size of the ring.
+    /// Number of ring entries ever filled, at most the size of the ring.
     count: u8,
-    /// Ring place of the next path while frozen.
+    /// Index in the ring of the next path to use while frozen.
     frozen_head: u8,
-    /// Remaining packets that explore.
+    /// Packets still to send on random paths (exploration).
     explore: u8,
-    /// Number of doublings of the freeze time.
+    /// Number of times that the freeze time has doubled.
     patience: u8,
     frozen: bool,
 }
@@ -183,7 +184,7 @@ impl Reps {
         self.count = (self.count + 1).min(self.config.buffer);
     }
 
-    /// Returns the next of the remembered paths, used or not.
+    /// Returns the next of the remembered paths while frozen, used or not.
     fn next_frozen(&mut self) -> Option<u16> {
         for _ in 0..self.count {
             let index = self.frozen_head % self.count;
@@ -196,7 +197,7 @@ impl Reps {
         None
     }
 
-    /// Returns the oldest path that may be recycled, and marks it as used.
+    /// Returns the oldest remembered path that was not used again yet, and marks it as used.
     fn recycle(&mut self) -> Option<u16> {
         for age in 0..self.config.buffer {
             let index = (self.head + age) % self.config.buffer;
@@ -214,7 +215,7 @@ impl Reps {
         self.config.freeze_for * (1 << self.patience)
     }
 
-    /// Begins or extends a freeze, and sets its length.
+    /// Freezes the selector on its known good paths, or extends the freeze, and sets its length.
     fn extend_freeze(&mut self, now: Time) {
         if self.config.avoiding && !self.frozen && self.suspects == 0 {
             let again = self.until > Time::ZERO && now < self.until + self.freeze_time();

@@ -6,10 +6,10 @@ use squall_base::Time;
 use crate::error::{ConfigError, within};
 use crate::tuning::Tunable;
 
-/// Outcome of a packet on a path.
+/// Outcome of a packet, as its path's selector learns it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PathSignal {
-    /// The packet was acknowledged and not marked.
+    /// The packet was acknowledged, and was not marked.
     Good,
     /// The packet was acknowledged and marked Congestion Experienced (or refused by the receiver,
     /// and marked).
@@ -19,18 +19,18 @@ pub enum PathSignal {
     /// The receiver's reports show that the packet is lost: many later packets overtook it, or it
     /// is missing although a later probe arrived.
     Lost,
-    /// The retransmission timer of the packet fired.
+    /// The retransmission timer of the packet expired.
     Timeout,
 }
 
-/// State of a selector for counters.
+/// State of a path selector, for statistics.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PathMetrics {
-    /// The selector restricts itself to paths known to work, because one failed.
+    /// The selector uses only paths known to work at present, because one failed.
     pub frozen: bool,
-    /// Number of times that the selector froze.
+    /// Number of times that the selector froze: restricted itself to paths known to work.
     pub freezes: u32,
-    /// Number of times that a single-path flow changed its path.
+    /// Number of times that a flow which uses one path changed it.
     pub changes: u32,
     /// Number of good paths that the selector remembers.
     pub remembered: u16,
@@ -48,12 +48,12 @@ pub trait PathSelector {
     /// Processes the outcome of a packet sent on `path`. A path out of range is ignored.
     fn on_feedback(&mut self, now: Time, path: u16, signal: PathSignal);
 
-    /// Reports that nothing is in flight and nothing waits.
+    /// Reports that the flow has nothing in flight and nothing to send.
     fn on_idle(&mut self, now: Time) {
         let _ = now;
     }
 
-    /// Returns the state of the selector for counters.
+    /// Returns the state of the path selector, for statistics.
     fn metrics(&self) -> PathMetrics;
 
     /// Returns the bytes of state of this selector: including heap memory, but not the state that it
@@ -66,7 +66,7 @@ pub trait PathSelector {
 /// Parameters of a path selector. Besides these methods the type has `new(paths: u16) -> Self`,
 /// which returns the defaults over that many paths, and the selector has `new(Arc<Self>, Rng)`.
 pub trait PathParameters: Tunable {
-    /// Returns the number of paths to choose from.
+    /// Returns the number of paths among which the selector chooses.
     fn paths(&self) -> u16;
 
     /// Returns whether the selector avoids paths that seem broken. It then needs a caller that
@@ -81,20 +81,20 @@ pub trait PathParameters: Tunable {
         false
     }
 
-    /// Returns the preset name of these parameters, if they have one.
+    /// Returns the name of the preset that these parameters are, if they are one.
     fn preset(&self) -> Option<&'static str> {
         None
     }
 }
 
-/// Checks the number of paths of a scheme that shuffles by exclusive or.
+/// Checks that the number of paths is a power of two, for a selector that shuffles by exclusive or.
 pub(crate) fn power_of_two(paths: u16) -> Result<(), ConfigError> {
     let refused =
         ConfigError { parameter: "paths", value: paths.into(), allowed: "a power of two" };
     if paths.is_power_of_two() { Ok(()) } else { Err(refused) }
 }
 
-/// Checks that there is at least one path.
+/// Checks that the number of paths is not zero.
 pub(crate) fn some_paths(paths: u16) -> Result<(), ConfigError> {
     within("paths", f64::from(paths), 1.0, f64::from(u16::MAX), "1 to 65535")
 }

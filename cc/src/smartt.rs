@@ -37,23 +37,23 @@ pub struct Smartt {
     config: Arc<SmarttConfig>,
     /// Congestion window in bytes.
     cwnd: f32,
-    /// Largest window for this base round-trip time, in bytes.
+    /// Largest congestion window that the measured base round-trip time allows, in bytes.
     max_wnd: f32,
-    /// `fd / bdp` of eq. 1, per byte.
+    /// Factor `fd / bdp` of the fair decrease (eq. 1), per acknowledged byte.
     fd_per_bdp: f32,
-    /// Share of marked packets (section 3.6.1).
+    /// Moving average of the share of marked packets, 0 to 1 (section 3.6.1).
     avg_wtd: f32,
     /// Smallest round-trip time seen, in nanoseconds (`brtt`).
     base_rtt: u32,
     /// Target round-trip time, in nanoseconds (`trtt`).
     target: u32,
-    /// Bytes acknowledged in this QuickAdapt period.
+    /// Bytes acknowledged since the QuickAdapt period began.
     acked: u32,
-    /// Remaining bytes of `bytes_to_ignore - bytes_ignored`.
+    /// Bytes whose ACKs QuickAdapt still ignores (`bytes_to_ignore - bytes_ignored`).
     to_ignore: u32,
-    /// Consecutive uncongested bytes (algorithm 3 line 3).
+    /// Consecutive bytes acknowledged without mark and delay (algorithm 3 line 3).
     count: u32,
-    /// Start of the QuickAdapt period; it ends a target RTT later (algorithm 2 line 11).
+    /// Time at which the QuickAdapt period began; it ends a target RTT later (algorithm 2 line 11).
     period_start: u32,
     /// FastIncrease is active (algorithm 3 line 6).
     increase: bool,
@@ -61,7 +61,7 @@ pub struct Smartt {
     trigger_qa: bool,
     /// A QuickAdapt period has begun (`end != 0` of algorithm 2 line 4).
     armed: bool,
-    /// No part is switched off, so acknowledgements may take the fast path.
+    /// No part of the algorithm is switched off, so acknowledgements may take the fast path.
     published: bool,
 }
 
@@ -164,7 +164,8 @@ impl Smartt {
         self.cwnd = most(least(cwnd, self.max_wnd), config.min_wnd); // line 36
     }
 
-    /// Returns the increase of eq. 4 and eq. 3.
+    /// Returns the bytes that the multiplicative and the fair increase (eq. 4 and 3) add to the
+    /// window.
     #[inline]
     fn increase_at(&self, size: f32, rtt: u32) -> f32 {
         let room = self.target.saturating_sub(rtt) as f32;
@@ -172,7 +173,7 @@ impl Smartt {
         least(room * size * gain / (rtt as f32 * self.cwnd), size) + self.fair_increase(size)
     }
 
-    /// Processes any report, under any parameters.
+    /// Processes any report; this path supports all parameters, unlike the fast path.
     #[inline(never)]
     fn on_any(&mut self, feedback: &Feedback<'_>) {
         match feedback.kind {
@@ -191,7 +192,7 @@ impl Smartt {
         self.clamp();
     }
 
-    /// Applies algorithm 1 to an ACK.
+    /// Applies algorithm 1 to an ACK; this path supports all parameters.
     fn on_ack(&mut self, feedback: &Feedback<'_>) {
         let size = feedback.bytes;
         self.acked = self.acked.saturating_add(size); // line 4
@@ -239,7 +240,7 @@ impl Smartt {
         }
     }
 
-    /// Takes a round-trip sample and returns it in nanoseconds.
+    /// Updates the base round-trip time with a sample, and returns the sample in nanoseconds.
     fn sample(&mut self, rtt: Option<Span>) -> Option<u32> {
         let rtt = nanos(rtt?).max(1);
         if rtt < self.base_rtt {
@@ -269,7 +270,7 @@ impl Smartt {
         self.avg_wtd >= self.config.wtd_threshold
     }
 
-    /// Applies algorithm 2. Returns true if it changed the window.
+    /// Applies algorithm 2, QuickAdapt. Returns true if it changed the window.
     fn quick_adapt(&mut self, now: u32, unacked: u64) -> bool {
         if self.armed && now.wrapping_sub(self.period_start) < self.target {
             return false; // line 3
@@ -288,7 +289,7 @@ impl Smartt {
         adapt
     }
 
-    /// Applies algorithm 3. Returns true while it is active.
+    /// Applies algorithm 3, FastIncrease. Returns true while it is active.
     fn fast_increase(&mut self, size: u32, rtt: u32, marked: bool) -> bool {
         let near = u64::from(rtt.saturating_sub(self.base_rtt)) < self.config.near.0;
         if marked || !near || !self.config.fast_increase {
@@ -304,24 +305,25 @@ impl Smartt {
         self.increase
     }
 
-    /// Applies eq. 1.
+    /// Applies the fair decrease (eq. 1) to the window.
     fn fair_decrease(&mut self, size: f32) {
         self.cwnd -= self.cwnd * self.fd_per_bdp * size;
     }
 
-    /// Applies eq. 2 and then eq. 1.
+    /// Applies the multiplicative decrease (eq. 2) and then the fair decrease (eq. 1) to the
+    /// window.
     fn multiplicative_decrease(&mut self, size: f32, rtt: u32) {
         let excess = (rtt - self.target) as f32;
         self.cwnd -= (excess / rtt as f32 * self.config.md * size).min(size);
         self.fair_decrease(size);
     }
 
-    /// Returns the increase of eq. 3, in bytes.
+    /// Returns the bytes that the fair increase (eq. 3) adds to the window.
     fn fair_increase(&self, size: f32) -> f32 {
         size * (self.config.mtu as f32 * self.config.fi) / self.cwnd
     }
 
-    /// Applies the bounds of algorithm 1 line 36 and section 3.5.
+    /// Keeps the window within the bounds of algorithm 1 line 36 and section 3.5.
     fn clamp(&mut self) {
         self.cwnd = most(least(self.cwnd, self.max_wnd), self.config.min_wnd);
     }
@@ -358,7 +360,8 @@ impl SenderCc for Smartt {
     }
 }
 
-/// Returns the average share of marked packets after one more ACK, which may cover several packets.
+/// Returns the moving average of the share of marked packets after one more ACK, which may cover
+/// several packets.
 #[inline]
 fn share(average: f32, weight: f32, marked: bool, feedback: &Feedback<'_>) -> f32 {
     let packets = f32::from(feedback.packets.max(1));

@@ -50,27 +50,28 @@ const PROBES: u8 = 10;
 #[derive(Clone, Debug)]
 pub struct Strack {
     config: Arc<StrackConfig>,
-    /// `probe_timer_ts`; [`Time::NEVER`] while nothing is in flight.
+    /// Time at which the probe timer expires (`probe_timer_ts`); [`Time::NEVER`] while nothing is
+    /// in flight.
     probe_at: Time,
     /// Congestion window in bytes.
     cwnd: f32,
-    /// Largest window for this base round-trip time, in bytes.
+    /// Largest congestion window that the measured base round-trip time allows, in bytes.
     max_wnd: f32,
-    /// Average queueing delay in nanoseconds.
+    /// Moving average of the queueing delay in nanoseconds.
     avg_delay: f32,
     /// Smallest round-trip time seen, in nanoseconds.
     base_rtt: u32,
-    /// Bytes acknowledged in this period (algorithm 4 line 3).
+    /// Bytes acknowledged in the current period of algorithm 4 (line 3), about a round trip.
     rx_count: u32,
-    /// Bytes acknowledged in the last full period; zero before the first.
+    /// Bytes acknowledged in the last full period of algorithm 4; zero before the first.
     achieved: u32,
     rx_count_clear: u32,
     last_decrease: u32,
     last_selfai: u32,
-    /// The first report arrived, so the period of algorithm 4 runs.
+    /// The first report arrived, so the first period of algorithm 4 has begun.
     counting: bool,
     probe_due: bool,
-    /// Probes since the last report.
+    /// Probes sent since the last report arrived.
     probes: u8,
 }
 
@@ -113,8 +114,7 @@ impl Strack {
         self.max_wnd = (packets as f32 * config.mtu as f32).max(floor);
     }
 
-    /// Applies algorithm 1, `on_receiving_ack`, to an ACK with a round-trip time that is no new
-    /// base.
+    /// Applies algorithm 1 (`on_receiving_ack`) to an ACK whose round-trip time is no new base RTT.
     #[inline]
     fn on_sample(&mut self, feedback: &Feedback<'_>, rtt: u32) {
         self.restart_probe_timer(feedback); // line 12
@@ -124,7 +124,7 @@ impl Strack {
         self.clamp();
     }
 
-    /// Processes any report.
+    /// Processes any report without VAI and SF.
     #[inline(never)]
     fn on_any(&mut self, feedback: &Feedback<'_>) {
         if matches!(
@@ -145,7 +145,7 @@ impl Strack {
         self.cwnd = most(least(self.cwnd, self.max_wnd), self.config.min_wnd);
     }
 
-    /// Applies algorithm 1, `on_receiving_ack`.
+    /// Applies algorithm 1 (`on_receiving_ack`) to an acknowledgement.
     #[inline(never)]
     fn on_ack(&mut self, feedback: &Feedback<'_>) {
         let now = clock(feedback.now);
@@ -159,14 +159,14 @@ impl Strack {
         self.clamp();
     }
 
-    /// Processes a loss that brings a round-trip time.
+    /// Processes a refused packet whose round-trip time is known.
     #[inline(never)]
     fn on_sampled_loss(&mut self, feedback: &Feedback<'_>) {
         self.sample(feedback.rtt);
         self.on_loss(feedback);
     }
 
-    /// Processes a packet that was refused or is lost.
+    /// Processes a packet that the peer refused or that is lost.
     #[inline(never)]
     fn on_loss(&mut self, feedback: &Feedback<'_>) {
         let now = clock(feedback.now);
@@ -182,7 +182,8 @@ impl Strack {
         self.clamp();
     }
 
-    /// Takes a round-trip sample and returns its queueing delay in nanoseconds.
+    /// Updates the base round-trip time with a sample, and returns the sample's queueing delay in
+    /// nanoseconds.
     fn sample(&mut self, rtt: Option<Span>) -> Option<u32> {
         let rtt = nanos(rtt?).max(1);
         if rtt < self.base_rtt {
@@ -192,7 +193,7 @@ impl Strack {
         Some(rtt - self.base_rtt)
     }
 
-    /// Applies algorithm 4.
+    /// Counts acknowledged bytes, and ends the period of algorithm 4 when it is over.
     fn update_achieved(&mut self, now: u32, acked: u32) {
         if !self.counting {
             self.counting = true;

@@ -1,4 +1,4 @@
-//! Helpers of the golden tests.
+//! Helpers of the golden tests, which compare an algorithm with numbers worked by hand.
 
 use alloc::sync::Arc;
 

@@ -11,13 +11,13 @@ use crate::error::ConfigError;
 /// sizes in bytes, switches 0 or 1, and `inf` for "never" or "no limit" where that is allowed.
 #[derive(Debug)]
 pub struct Parameter<C> {
-    /// Name: lower case, words joined by `_`, with `_us` at the end of a time.
+    /// Name of the parameter: lower case, words joined by `_`, with `_us` at the end of a time.
     pub name: &'static str,
     /// Effect of the parameter with its default and source, in half a line.
     pub what: &'static str,
-    /// Allowed values, in words.
+    /// Values that the parameter allows, in words.
     pub allowed: &'static str,
-    /// Reads the value.
+    /// Returns the parameter's value in the user's unit.
     pub get: fn(&C) -> f64,
     /// Writes the value. The field may saturate or round a value that it cannot hold:
     /// [`Tunable::set`] reads it back and refuses a value that changed.
@@ -27,19 +27,19 @@ pub struct Parameter<C> {
 /// A parameter and its value, for printed lists.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Setting {
-    /// See [`Parameter::name`].
+    /// Name of the parameter, see [`Parameter::name`].
     pub name: &'static str,
-    /// See [`Parameter::what`].
+    /// Effect of the parameter, see [`Parameter::what`].
     pub what: &'static str,
-    /// See [`Parameter::allowed`].
+    /// Values that the parameter allows, see [`Parameter::allowed`].
     pub allowed: &'static str,
-    /// Current value.
+    /// Current value of the parameter, in the user's unit.
     pub value: f64,
 }
 
-/// A configuration whose parameters have names.
+/// A configuration whose parameters can be read and set by name.
 pub trait Tunable: Sized + 'static {
-    /// The parameters. Each of them is also a public field.
+    /// Table of the parameters. Each of them is also a public field.
     const PARAMETERS: &'static [Parameter<Self>];
 
     /// Checks that the algorithm can run on these values.
@@ -64,7 +64,7 @@ pub trait Tunable: Sized + 'static {
         Some(if arrived { self.check() } else { Err(refused) })
     }
 
-    /// Returns every parameter with its value.
+    /// Returns every parameter with its current value.
     fn settings(&self) -> Vec<Setting> {
         let setting = |parameter: &Parameter<Self>| Setting {
             name: parameter.name,
@@ -76,7 +76,7 @@ pub trait Tunable: Sized + 'static {
     }
 }
 
-/// Returns a span in microseconds; infinite for [`Span::MAX`].
+/// Returns a time in microseconds; infinite for [`Span::MAX`].
 pub(crate) const fn to_micros(span: Span) -> f64 {
     if span.0 == u64::MAX { f64::INFINITY } else { span.as_f64() / 1e3 }
 }

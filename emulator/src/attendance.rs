@@ -26,14 +26,14 @@ impl Attendance {
         self.expected = self.expected.max(hello.job_rank.ranks.unwrap_or(0));
     }
 
-    /// Notes why an endpoint was refused; only the first `KEPT` reasons are kept.
+    /// Records why an endpoint was refused; only the first `KEPT` reasons are kept.
     pub fn refused(&mut self, why: &str) {
         if self.refused.len() < KEPT {
             self.refused.push(why.to_owned());
         }
     }
 
-    /// Returns how many endpoints attached.
+    /// Returns how many endpoints have attached to the emulator.
     #[must_use]
     pub const fn endpoints(&self) -> u64 {
         self.endpoints

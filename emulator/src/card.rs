@@ -11,7 +11,7 @@ use squall_net::emulator::frame::PacketFrame;
 use squall_netsim::Picos;
 use squall_netsim::model::{Class, PacketHeader, PacketOptions};
 
-/// A packet in a card.
+/// A packet that waits in a network card.
 pub(super) struct CardPacket {
     pub(super) header: PacketHeader,
     pub(super) options: Option<PacketOptions>,
@@ -24,7 +24,7 @@ pub(super) struct CardPacket {
 struct Pending {
     at: Picos,
     flow: u32,
-    /// Number of the packet among those of all flows.
+    /// Number of the packet in the order in which packets of all flows were handed to the cards.
     number: u64,
     packet: CardPacket,
 }
@@ -57,16 +57,17 @@ impl Ord for Pending {
 
 #[derive(Default)]
 struct Card {
-    /// Time at which the wire is free.
+    /// Time at which the host's wire is free for the next packet.
     free_at: Picos,
-    /// Packets whose times may be later than the next departure.
+    /// Packets that were handed to the card, the earliest first. They join a queue at the first
+    /// departure that is not before their times.
     pending: BinaryHeap<Reverse<Pending>>,
     control: VecDeque<CardPacket>,
     data: VecDeque<CardPacket>,
 }
 
 impl Card {
-    /// Returns when the next packet can leave.
+    /// Returns when the card's next packet can leave; `None` if the card is empty.
     fn next_departure(&self) -> Option<Picos> {
         if !self.control.is_empty() || !self.data.is_empty() {
             return Some(self.free_at);
@@ -74,7 +75,7 @@ impl Card {
         self.pending.peek().map(|Reverse(pending)| pending.at.max(self.free_at))
     }
 
-    /// Returns the packet that leaves at `at`.
+    /// Returns the packet that leaves the card at `at`.
     fn pop(&mut self, at: Picos) -> Option<CardPacket> {
         while self.pending.peek().is_some_and(|Reverse(pending)| pending.at <= at) {
             let Some(Reverse(Pending { packet, .. })) = self.pending.pop() else { break };
@@ -87,10 +88,10 @@ impl Card {
     }
 }
 
-/// The cards of all hosts.
+/// The network cards of all hosts.
 pub(super) struct Cards {
     cards: Vec<Card>,
-    /// The next departure of each card that has packets.
+    /// The time of the next departure and the host, for each card that has packets.
     departures: BTreeSet<(Picos, u32)>,
     number: u64,
 }
@@ -119,12 +120,12 @@ impl Cards {
         }
     }
 
-    /// Returns the time at which the next packet leaves a card.
+    /// Returns the time at which the next packet leaves any card.
     pub(super) fn next_departure(&self) -> Option<Picos> {
         self.departures.first().map(|(at, _)| *at)
     }
 
-    /// Takes the packet that leaves next, with the time and its host.
+    /// Removes the packet that leaves any card next. Returns it with the time and its host.
     pub(super) fn pop(&mut self) -> Option<(Picos, u32, CardPacket)> {
         let &(at, host) = self.departures.first()?;
         let packet = self.cards[host as usize].pop(at);
@@ -132,7 +133,7 @@ impl Cards {
         packet.map(|packet| (at, host, packet))
     }
 
-    /// Occupies the wire of a host until `free_at`.
+    /// Marks the wire of a host as busy until `free_at`.
     pub(super) fn occupy(&mut self, host: u32, free_at: Picos) {
         let before = self.cards[host as usize].next_departure();
         self.cards[host as usize].free_at = free_at;

@@ -7,21 +7,21 @@ use std::os::unix::net::UnixStream;
 use squall_net::emulator::RECEIVE_BUFFER;
 use squall_net::emulator::frame::{Frame, FrameError, FrameKind, MAX_FRAME, encode};
 
-/// Bytes read at a time.
+/// Largest number of bytes that one read takes from a socket.
 const READ: usize = 256 << 10;
 
-/// The role of a connection.
+/// Purpose of a connection to the emulator.
 #[derive(Clone, Debug)]
 pub(super) enum Role {
     /// The peer has sent neither a greeting nor a command yet.
     Unknown,
     /// An attached endpoint.
     Endpoint(Endpoint),
-    /// A process in virtual time.
+    /// A process of a job in virtual time, with all its endpoints.
     Process {
-        /// Number of the process.
+        /// Number of the process among those of the job.
         number: u32,
-        /// Its endpoints by their numbers; `None` for one that has closed.
+        /// The endpoints of the process by their numbers; `None` for one that has closed.
         endpoints: Vec<Option<Endpoint>>,
     },
     /// The relay has queued its answer and closes the connection once the answer is sent.
@@ -43,7 +43,7 @@ pub(super) struct Endpoint {
 }
 
 impl Role {
-    /// Returns the endpoints that are attached by the connection.
+    /// Returns the endpoints that are attached by this connection.
     pub(super) fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
         let (one, all) = match self {
             Self::Endpoint(endpoint) => (Some(endpoint), &[][..]),
@@ -58,7 +58,7 @@ impl Role {
 pub(super) struct Client {
     pub(super) stream: UnixStream,
     pub(super) role: Role,
-    /// `inbox[start..end]` was read and is not handled yet.
+    /// Bytes from the socket. Those in `inbox[start..end]` were read and are not handled yet.
     inbox: Box<[u8]>,
     start: usize,
     end: usize,
@@ -109,7 +109,7 @@ impl Client {
         Frame::first(&self.inbox[self.start..self.end])
     }
 
-    /// Discards a frame of `len` bytes that the caller has handled.
+    /// Discards a frame of `len` bytes that the caller has handled, from the front of the inbox.
     pub(super) fn handled(&mut self, len: usize) {
         self.start += len;
     }
@@ -119,7 +119,7 @@ impl Client {
         self.outbox.len() - self.sent + len <= RECEIVE_BUFFER
     }
 
-    /// Appends bytes to the outbox.
+    /// Appends bytes to the outbox, which waits to be written to the socket.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.outbox.extend_from_slice(bytes);
     }

@@ -7,12 +7,13 @@ use squall_base::{Rate, quantity};
 use squall_netsim::model::Failure;
 use squall_netsim::topology::{Node, Topology};
 
-/// A command. Links are named by their ends, as in `leaf0-spine1` or `h3-leaf1`, or by number.
+/// A command to a running emulator. Links are named by their ends, as in `leaf0-spine1` or
+/// `h3-leaf1`, or by number.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// `status`: the emulator answers with a [`super::Status`] as JSON.
     Status,
-    /// `down`: the emulator ends.
+    /// `down`: the emulator stops.
     Down,
     /// `fail-link LINK`: the link goes down in both directions. Routing learns of it after the time
     /// to reroute.
@@ -132,7 +133,7 @@ pub fn find_link(topology: &Topology, name: &str) -> Result<u32, CommandError> {
         if (number as usize) < count {
             return Ok(number);
         }
-        return error(format!("link {number}: the links are 0 to {}", count - 1));
+        return error(format!("there is no link {number}: the links are 0 to {}", count - 1));
     }
     let ends = name.split_once("->").or_else(|| name.split_once('-'));
     let found = ends.and_then(|(a, b)| {

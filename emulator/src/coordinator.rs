@@ -21,12 +21,12 @@ use squall_netsim::Picos;
 
 use super::emulation::{Delivery, Emulation};
 
-/// Activity of a process.
+/// Activity of a process in virtual time, as the emulator knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activity {
     /// The process runs and sends nothing before this time, unless a packet arrives.
     Running(Time),
-    /// The process waits.
+    /// The process waits for a packet or until a time.
     Waiting(Wait),
     /// The process waits for something outside of the network, such as its launcher.
     Outside,
@@ -94,14 +94,15 @@ pub(super) struct BrokenPromise {
 /// has arrived may pass it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pace {
-    /// The latest time to which the other processes may advance.
+    /// Latest virtual time to which processes may advance for which no packet has arrived.
     pub(super) latest: Time,
     /// True if the limit also applies to processes that compute, sleep or have a timer. Otherwise it
     /// applies only to those that poll and find nothing.
     pub(super) for_all: bool,
 }
 
-/// See the module's documentation.
+/// The coordinator of all processes of a job in virtual time. It decides how far the network and
+/// each process may advance: see the module's documentation.
 pub(super) struct Coordinator {
     /// Time at which the clocks of all processes stand until the job begins.
     pub(super) origin: Time,
@@ -109,15 +110,15 @@ pub(super) struct Coordinator {
     /// Smallest time from the delivery of a packet by the network to its arrival at the host.
     last_latency: Picos,
     pub(super) processes: Vec<Process>,
-    /// The smallest bound of all processes.
+    /// The smallest bound of all processes: before this time none of them sends.
     bound: Time,
-    /// The time that the network has reached.
+    /// The virtual time that the network has reached.
     network_time: Time,
-    /// The latest arrival that the network has delivered.
+    /// Time of the latest arrival that the network has delivered.
     last_arrival: Time,
     /// The job has begun: all its ranks have attached.
     started: bool,
-    /// Number of times that a process resumed.
+    /// Number of times that a process resumed after a wait.
     pub(super) hand_overs: u64,
     /// Hash of the time, source, destination host and length of each delivery before `hash_until`:
     /// FNV-1a on words of 64 bits, with a shift that spreads their upper bits.
@@ -125,7 +126,7 @@ pub(super) struct Coordinator {
     /// End of the repeatable part of the run: the earliest time at which a program entered MPI_Finalize,
     /// plus [`Self::host_latency`]. How ranks leave may differ between runs.
     hash_until: Time,
-    /// Number of packets that arrived at a host.
+    /// Number of packets that the network delivered to a host.
     pub(super) deliveries: u64,
     /// A process was outside since the job began, so that the run is not repeatable.
     pub(super) was_outside: bool,
@@ -155,9 +156,14 @@ impl Coordinator {
         }
     }
 
-    /// Adds a process. Returns its number.
+    /// Returns the time at which the clock of a process stands that attaches now.
+    pub(super) fn start_of_next(&self) -> Time {
+        if self.started { self.earliest_return() } else { self.origin }
+    }
+
+    /// Adds a process of the job. Returns its number.
     pub(super) fn add(&mut self) -> u32 {
-        let now = if self.started { self.earliest_return() } else { self.origin };
+        let now = self.start_of_next();
         self.processes.push(Process {
             activity: Activity::Running(now),
             arrival: None,
@@ -189,9 +195,15 @@ impl Coordinator {
         }
     }
 
-    /// Returns the latest time that any process has reported.
+    /// Returns the latest virtual time that any process has reported.
     pub(super) fn last_time(&self) -> Time {
         self.processes.iter().map(|process| process.now).max().unwrap_or(self.origin)
+    }
+
+    /// Returns the earliest time of a process that waits, from before its wait; `None` if none waits.
+    pub(super) fn slowest(&self) -> Option<Time> {
+        let waiting = |process: &&Process| matches!(process.activity, Activity::Waiting(_));
+        self.processes.iter().filter(waiting).map(|process| process.now).min()
     }
 
     /// Returns the smallest bound of all processes; [`Time::NEVER`] if none has one.
@@ -223,7 +235,7 @@ impl Coordinator {
         Ok(self.to_model_time(at))
     }
 
-    /// Notes that a process waits, and adds the times that it has spent since its last wait.
+    /// Records that a process waits, and adds the times that it has spent since its last wait.
     pub(super) fn note_wait(&mut self, process: u32, mut wait: Wait) {
         let earliest_return = self.earliest_return();
         let state = &mut self.processes[process as usize];
@@ -244,7 +256,7 @@ impl Coordinator {
         self.update_bound();
     }
 
-    /// Notes that a process waits for something outside of the network, or has ended.
+    /// Records that a process waits for something outside of the network, or has ended.
     pub(super) fn set_absent(&mut self, process: u32, activity: Activity) {
         let ends = self.hash_until != Time::NEVER;
         self.was_outside |= self.started && !ends && activity == Activity::Outside;
@@ -252,7 +264,7 @@ impl Coordinator {
         self.update_bound();
     }
 
-    /// Notes that the program of a process enters MPI_Finalize at its time `at`.
+    /// Records that the program of a process enters MPI_Finalize at its time `at`.
     pub(super) fn note_end(&mut self, at: Time) {
         self.hash_until = self.hash_until.min(at + self.host_latency());
     }
@@ -275,7 +287,7 @@ impl Coordinator {
         self.was_outside |= outside;
     }
 
-    /// Returns whether the job has begun.
+    /// Returns whether the job has begun: all its ranks have attached.
     pub(super) const fn is_started(&self) -> bool {
         self.started
     }

@@ -17,7 +17,7 @@ use squall_wire::{Packet, RatePacket, Ses, Telemetry, TelemetryKind, parse};
 
 use super::card::{CardPacket, Cards};
 
-/// A packet at its destination.
+/// A packet that has arrived at its destination host.
 #[derive(Debug)]
 pub struct Delivery<'a> {
     /// Time at which the packet's last bit arrived.
@@ -35,14 +35,15 @@ pub struct Delivery<'a> {
     pub payload: &'a [u8],
 }
 
-/// The content of a packet. Later packets reuse its memory.
+/// Everything that a packet carries besides the header that switches read. Later packets reuse its
+/// memory.
 struct CarriedFrame {
     tag: u64,
     frame: PacketFrame,
     payload: Vec<u8>,
 }
 
-/// Real packets in the model of a network.
+/// A simulated network that carries real packets, with their bytes.
 pub struct Emulation {
     network: Network,
     /// Bytes of a packet on the wire beyond its UDP payload.
@@ -53,7 +54,7 @@ pub struct Emulation {
     /// Latency from the last switch to each host, which is added to the time of a delivery; empty if the
     /// network includes it.
     last_latencies: Vec<Picos>,
-    /// Memory of payloads that have arrived.
+    /// Buffers of payloads that have arrived, for further packets.
     spare: Vec<Vec<u8>>,
 }
 
@@ -62,7 +63,8 @@ pub struct Emulation {
 struct Loads(Vec<CarriedFrame>);
 
 impl Loads {
-    /// Puts a packet of a card in its place. Returns the memory of the packet that was there before.
+    /// Stores the content of a packet that leaves a card under the packet's number. Returns the
+    /// buffer of the packet that had the number before.
     fn put_owned(
         &mut self,
         packet: u32,
@@ -109,9 +111,9 @@ const TICK: Picos = Picos(1 << 12);
 /// The two hosts between which a packet travels, and its flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Route {
-    /// Sending host.
+    /// Number of the sending host.
     pub from: u32,
-    /// Receiving host.
+    /// Number of the receiving host.
     pub to: u32,
     /// The part of the ECMP hash that all packets between two endpoints share: [`Route::flow`].
     pub flow: u32,
@@ -205,7 +207,7 @@ impl Emulation {
         self.network.program(program);
     }
 
-    /// Returns the model for inspection.
+    /// Returns the model of the network for inspection.
     #[must_use]
     pub const fn network(&self) -> &Network {
         &self.network

@@ -1,4 +1,4 @@
-//! The delay of the relay behind real time.
+//! Measures how far the emulator's deliveries are behind real time.
 
 use squall_base::Span;
 
@@ -15,21 +15,22 @@ pub struct EmulationDelay {
     buckets: [u64; BUCKETS],
 }
 
-/// Summary of an [`EmulationDelay`].
+/// Summary of the delays of an [`EmulationDelay`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct EmulationDelayReport {
-    /// Packets delivered.
+    /// Number of packets delivered.
     pub packets: u64,
-    /// Mean delay, ns.
+    /// Mean delay of the packets, ns.
     pub mean_ns: u64,
-    /// Delay that 99 % do not exceed, ns (rounded up to a power of two of microseconds).
+    /// Delay that 99 % of the packets do not exceed, ns (rounded up to a power of two of
+    /// microseconds).
     pub p99_ns: u64,
-    /// Longest delay, ns.
+    /// Longest delay of a packet, ns.
     pub max_ns: u64,
 }
 
 impl EmulationDelay {
-    /// Counts a packet that was `late`.
+    /// Counts a packet that was delivered `late` after it was due.
     pub fn add(&mut self, late: Span) {
         self.packets += 1;
         self.sum = self.sum.saturating_add(late.0);
@@ -49,7 +50,7 @@ impl EmulationDelay {
         }
     }
 
-    /// Returns the summary.
+    /// Returns the summary of all packets counted so far.
     #[must_use]
     pub fn report(&self) -> EmulationDelayReport {
         let wanted = self.packets - self.packets / 100;

@@ -17,29 +17,29 @@ pub(super) const EVERY_VIRTUAL: Span = Span::micros(10);
 /// second sample is dropped and the interval doubles.
 const MOST: usize = 4096;
 
-/// Samples of a network. Time zero is the arrival of the first packet.
+/// Samples of a network's queues and flows. Time zero is when the first packet enters the network.
 #[derive(Clone, Debug)]
 pub(super) struct Recorder {
-    /// Interval between two samples.
+    /// Interval between two samples of the queues and flows.
     every: Span,
     due: Span,
     times: Vec<Span>,
     /// Samples of each port, in order of port numbers: the data bytes that wait, and the bytes sent
     /// so far.
     ports: Vec<Vec<(u64, u64)>>,
-    /// Bytes that entered, by sending and receiving host.
+    /// Bytes that entered the network, by sending and receiving host.
     flows: BTreeMap<(u32, u32), Flow>,
 }
 
-/// Bytes that one host sent to another.
+/// Bytes that one host sent to another, and their samples.
 #[derive(Clone, Debug, Default)]
 struct Flow {
     bytes: u64,
-    /// Bytes so far, one value per sample.
+    /// Bytes that the host had sent so far, one value per sample.
     samples: Vec<u64>,
 }
 
-/// Drops every second item.
+/// Drops every second item of a list of samples.
 fn halve<T>(items: &mut Vec<T>) {
     let mut index = 0;
     items.retain(|_| {

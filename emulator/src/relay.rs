@@ -42,7 +42,7 @@ const TRIMMED: u32 = 64;
 const MOST_BACKLOG: u64 = 1 << 20;
 /// Longest unloaded round trip, after scaling. Congestion control accepts no longer one.
 const MOST_RTT: Picos = Picos::micros(1_000_000);
-/// Largest number of connections.
+/// Largest number of connections to the emulator at a time.
 const MOST_CLIENTS: usize = 4096;
 /// Bytes of an acknowledgement on the wire, by which the unloaded round trip is computed.
 const ACK: u32 = 64 + NOMINAL_OVERHEAD;
@@ -55,16 +55,16 @@ pub(super) const JOB_IS_STUCK: &str = "the emulator ends the job: it refused an 
 /// Packets that a queue holds at least, however short the round trip is.
 const LEAST_QUEUE: u64 = 8;
 
-/// Configuration of an emulator.
+/// Configuration of an emulator that is to be started.
 #[derive(Clone, Debug)]
 pub struct RelayConfig {
     /// Path of the Unix socket to which endpoints and commands connect.
     pub socket: PathBuf,
     /// The network as built, before scaling.
     pub topology: Topology,
-    /// Factor by which all rates are multiplied.
+    /// Factor by which all rates of the network are multiplied.
     pub rate_scale: f64,
-    /// Factor by which all latencies are multiplied.
+    /// Factor by which all latencies of the network are multiplied.
     pub latency_scale: f64,
     /// Largest UDP payload of a packet, bytes.
     pub mtu: u32,
@@ -73,7 +73,7 @@ pub struct RelayConfig {
     /// Time that endpoints may add to the round-trip time, including the scheduling delays of this
     /// host.
     pub host_delay: Span,
-    /// Seed of path hashing and ECN marking.
+    /// Seed of ECMP hashing and ECN marking.
     pub seed: u64,
     /// The rules of virtual time, if the network's clock is virtual.
     pub virtual_time: Option<VirtualTimeConfig>,
@@ -113,17 +113,19 @@ pub enum RelayError {
 impl fmt::Display for RelayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Topology(error) => write!(f, "topology: {error}"),
+            Self::Topology(error) => write!(f, "the topology is invalid: {error}"),
             Self::Network(error) => error.fmt(f),
             Self::Parameter(text) => f.write_str(text),
-            Self::Socket(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Socket(path, error) => {
+                write!(f, "cannot open the socket {}: {error}", path.display())
+            }
         }
     }
 }
 
 impl std::error::Error for RelayError {}
 
-/// A running emulator.
+/// A running emulator: its sockets, the network and the state of its job.
 pub struct Relay {
     pub(super) config: RelayConfig,
     pub(super) listener: UnixListener,
@@ -135,7 +137,7 @@ pub struct Relay {
     pub(super) by_addr: HashMap<SocketAddr, (u64, u32)>,
     pub(super) emulation: Emulation,
     started: Time,
-    /// Rate at which a host sends.
+    /// Rate at which a host sends, as scaled.
     line: Rate,
     base_rtt: Span,
     pub(super) totals: Totals,
@@ -319,7 +321,7 @@ impl Relay {
         self.run_state.sample_if_due(now, model, self.emulation.network().switches());
     }
 
-    /// Returns which endpoints attached so far.
+    /// Returns which endpoints and ranks have attached so far.
     #[must_use]
     pub const fn attendance(&self) -> &Attendance {
         &self.attendance
@@ -339,7 +341,7 @@ impl Relay {
         Some(recorder.run(&self.status(), self.topology(), self.history()))
     }
 
-    /// Returns the time of the network's clock.
+    /// Returns the time now, real or virtual, on the clock of the network.
     pub(super) fn now(&self) -> Time {
         match &self.virtual_time {
             Some(_) => self.started + self.emulation.network().now().span(),
@@ -412,7 +414,7 @@ impl Relay {
         }
     }
 
-    /// Reads from a connection and handles what arrived.
+    /// Reads from a connection that is ready, and handles the frames that arrived.
     fn serve(&mut self, slot: usize, now: Time, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
         let Some(mut client) = self.clients[slot].take() else { return };
         let gone = client.read().is_err();
@@ -436,11 +438,12 @@ impl Relay {
         self.accepting = true;
         for endpoint in client.role.endpoints() {
             self.by_addr.remove(&endpoint.addr);
-            say(format_args!("{} left host {}", endpoint.addr, endpoint.host));
+            say(format_args!("endpoint {} left host {}", endpoint.addr, endpoint.host));
         }
     }
 
-    /// Handles every complete frame. Returns false if the peer violates the protocol.
+    /// Handles every complete frame that a connection has received. Returns false if the peer
+    /// violates the protocol.
     fn handle_frames(
         &mut self,
         client: &mut Client,
@@ -561,7 +564,7 @@ impl Relay {
             }
         };
         if self.by_addr.contains_key(&hello.addr) {
-            return Err(format!("{} is attached already", hello.addr));
+            return Err(format!("an endpoint at {} is attached already", hello.addr));
         }
         self.by_addr.insert(hello.addr, (tag, host));
         let endpoint = Endpoint {
@@ -694,7 +697,7 @@ impl Relay {
         }
     }
 
-    /// Applies a command and returns the answer.
+    /// Applies a command of a user or of the timeline. Returns the answer to it.
     pub(super) fn apply(
         &mut self,
         command: &Command,
@@ -729,13 +732,13 @@ impl Relay {
         Ok(format!("{command}: done"))
     }
 
-    /// Returns the network as scaled.
+    /// Returns the topology of the network with scaled rates and latencies.
     #[must_use]
     pub const fn topology(&self) -> &Topology {
         self.emulation.network().switches().topology()
     }
 
-    /// Returns the complete status.
+    /// Returns the complete status of the emulator.
     #[must_use]
     pub fn status(&self) -> Status {
         let network = self.emulation.network();
@@ -826,14 +829,14 @@ impl std::ops::Drop for Relay {
     }
 }
 
-/// The sockets that became ready during a wait.
+/// Sockets that became ready while the relay waited.
 struct WaitResult {
     stop: bool,
     listener: bool,
     slots: Vec<usize>,
 }
 
-/// Opens the socket, accessible to this user only.
+/// Opens the Unix socket of the emulator, which only this user can access.
 fn listen(path: &std::path::Path) -> io::Result<UnixListener> {
     let listener = match UnixListener::bind(path) {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {

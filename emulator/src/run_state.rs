@@ -15,10 +15,10 @@ const PATIENCE: Span = Span::secs(10);
 /// State of the job that runs over an emulator.
 #[derive(Debug, Default)]
 pub(super) struct RunState {
-    /// Time at which the first packet entered.
+    /// Time at which the first packet of the job entered the network.
     began: Option<Time>,
     timeline: Timeline,
-    /// Index of the next event of the timeline.
+    /// Index of the timeline's next event.
     next: usize,
     applied: Timeline,
     recorder: Option<Recorder>,
@@ -36,7 +36,7 @@ impl RunState {
         Self { timeline, recorder, serves_one_job: true, ..Self::default() }
     }
 
-    /// Notes that an endpoint was refused. If the emulator serves one job, this starts the time
+    /// Records that an endpoint was refused. If the emulator serves one job, this starts the time
     /// after which the job is given up.
     pub(super) fn refused(&mut self, now: Time) {
         if self.serves_one_job {
@@ -49,7 +49,7 @@ impl RunState {
         self.began.is_none() && self.given_up.is_some_and(|at| at <= now)
     }
 
-    /// Notes that a packet of `bytes` bytes entered the network.
+    /// Records that a packet of `bytes` bytes entered the network.
     pub(super) fn entered(&mut self, now: Time, pair: (u32, u32), bytes: u64) {
         // In virtual time packets enter in the order in which the processes happen to run.
         self.began = Some(self.began.map_or(now, |began| began.min(now)));
@@ -75,7 +75,7 @@ impl RunState {
         self.applied.add(since, command);
     }
 
-    /// Takes a sample if one is due.
+    /// Takes a sample for the job's record if one is due.
     pub(super) fn sample_if_due(&mut self, now: Time, model: Picos, switches: &Switches<u32>) {
         if let (Some(began), Some(recorder)) = (self.began, &mut self.recorder)
             && began + recorder.due() <= now
@@ -93,12 +93,12 @@ impl RunState {
         event.into_iter().chain(sample).min()
     }
 
-    /// Returns the commands that were applied so far.
+    /// Returns the commands that were applied so far, with their times.
     pub(super) const fn history(&self) -> &Timeline {
         &self.applied
     }
 
-    /// Returns the recorder, if the job is recorded.
+    /// Returns the recorder of samples, if the job is recorded.
     pub(super) const fn recorder(&self) -> Option<&Recorder> {
         self.recorder.as_ref()
     }

@@ -20,11 +20,11 @@ pub struct Status {
     pub host_rate: u64,
     /// Round-trip time between the farthest hosts, unloaded, ns, as scaled.
     pub base_rtt_ns: u64,
-    /// Factor by which all rates are multiplied.
+    /// Factor by which all rates of the network are multiplied.
     pub rate_scale: f64,
-    /// Factor by which all latencies are multiplied.
+    /// Factor by which all latencies of the network are multiplied.
     pub latency_scale: f64,
-    /// Largest UDP payload, bytes.
+    /// Largest UDP payload of a packet, bytes.
     pub mtu: u32,
     /// The options of ports and switches, as scaled, with the values derived for options that the
     /// user left out.
@@ -38,10 +38,10 @@ pub struct Status {
     pub late_seconds: u64,
     /// The endpoints that are attached now.
     pub endpoints: Vec<EndpointStatus>,
-    /// Number of endpoints that ever attached.
+    /// Number of endpoints that have attached since the emulator started.
     #[serde(default)]
     pub attached: u64,
-    /// The network's totals.
+    /// Packet counts of the whole network.
     pub totals: Totals,
     /// Counters of switch features, by name: `deflection.packets`.
     #[serde(default)]
@@ -64,11 +64,11 @@ pub struct EndpointStatus {
     /// The rank of the process, if a launcher gave it one.
     #[serde(default)]
     pub rank: Option<u32>,
-    /// Packets that the endpoint sent.
+    /// Packets that the endpoint sent into the network.
     pub sent: u64,
     /// UDP payload bytes that the endpoint sent.
     pub sent_bytes: u64,
-    /// Packets that the endpoint received.
+    /// Packets that the network delivered to the endpoint.
     pub received: u64,
     /// UDP payload bytes that the endpoint received.
     pub received_bytes: u64,
@@ -76,14 +76,14 @@ pub struct EndpointStatus {
     pub overflow: u64,
 }
 
-/// Counts of the whole network.
+/// Packet counts of the whole network since the emulator started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// Packets that entered.
+    /// Packets that entered the network.
     pub entered: u64,
-    /// Packets that arrived, trimmed ones included.
+    /// Packets that arrived at their hosts, trimmed ones included.
     pub delivered: u64,
-    /// UDP payload bytes that arrived.
+    /// UDP payload bytes that arrived at their hosts.
     pub delivered_bytes: u64,
     /// Packets in the network now.
     pub in_flight: u64,
@@ -91,7 +91,7 @@ pub struct Totals {
     pub marked: u64,
     /// Packets that ports trimmed.
     pub trimmed: u64,
-    /// Packets dropped because a queue was full.
+    /// Packets dropped because a data or control queue was full.
     pub queue_full: u64,
     /// Packets lost because a link or switch was down.
     pub down: u64,
@@ -111,9 +111,9 @@ pub struct Totals {
     pub telemetry: u64,
     /// Telemetry records in those packets, one per switch on the route.
     pub telemetry_records: u64,
-    /// Sum of the queue lengths in these records, bytes.
+    /// Sum of the queue lengths in these telemetry records, bytes.
     pub telemetry_queued: u64,
-    /// Longest queue in these records, bytes.
+    /// Longest queue in these telemetry records, bytes.
     pub telemetry_longest: u32,
     /// Rate packets that arrived with values that links wrote on the route.
     pub rated: u64,
@@ -121,32 +121,32 @@ pub struct Totals {
     pub ignored: u64,
     /// Packets sent to an address at which no endpoint is attached.
     pub nobody: u64,
-    /// Packets longer than the network's MTU.
+    /// Packets dropped because they were longer than the network's MTU.
     pub oversize: u64,
     /// Packets dropped because the receiving process did not read its socket in time.
     pub overflow: u64,
 }
 
-/// A port and its counters.
+/// A port of the network and its counters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PortStatus {
     /// The port's name, such as `leaf0->spine1`.
     pub name: String,
     /// The port's rate, b/s, as scaled.
     pub rate: u64,
-    /// Packets sent.
+    /// Packets that the port sent.
     pub packets: u64,
-    /// Bytes sent.
+    /// Bytes that the port sent.
     pub bytes: u64,
-    /// Packets marked.
+    /// Packets that the port marked Congestion Experienced.
     pub marked: u64,
-    /// Packets trimmed.
+    /// Packets that the port trimmed.
     pub trimmed: u64,
-    /// Packets dropped here or lost on the link.
+    /// Packets that the port dropped, or that its link lost.
     pub dropped: u64,
-    /// Data bytes that wait in the queue now.
+    /// Data bytes in the port's queue now.
     pub queue: u64,
-    /// Largest number of data bytes that ever waited in the queue.
+    /// Largest number of data bytes that were in the port's queue at a time.
     pub max_queue: u64,
 }
 

@@ -21,14 +21,14 @@ use squall_netsim::formats::{FormatError, read_text};
 use squall_netsim::model::FailureEvent;
 use squall_netsim::topology::Topology;
 
-/// Commands in the order of their times.
+/// Commands that change the network, in the order of their times.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
-    /// Events by ascending time.
+    /// Commands with their times after the first packet, in ascending order.
     events: Vec<(Span, Command)>,
 }
 
-/// Latest time of an event: a day after the first packet.
+/// Latest time that an event of a timeline may have: a day after the first packet.
 const LATEST: Span = Span::secs(86_400);
 
 impl Timeline {
@@ -69,12 +69,12 @@ impl Timeline {
         Ok(Self { events })
     }
 
-    /// Appends an event that was applied just now.
+    /// Appends a command that was applied at `at`.
     pub fn add(&mut self, at: Span, command: Command) {
         self.events.push((at, command));
     }
 
-    /// Returns all events with their times.
+    /// Returns all commands with their times.
     #[must_use]
     pub fn events(&self) -> &[(Span, Command)] {
         &self.events
@@ -86,7 +86,7 @@ impl Timeline {
         self.events.iter().map(|(at, command)| format!("{}ns {command}\n", at.0)).collect()
     }
 
-    /// Returns the events as failures for a simulation that begins with the first packet.
+    /// Returns the commands as failures for a simulation that begins with the first packet.
     #[must_use]
     pub fn failures(&self, topology: &Topology) -> Vec<FailureEvent> {
         let events = self.events.iter().flat_map(|(at, command)| {
@@ -105,7 +105,9 @@ fn event(line: &str, topology: &Topology) -> Result<(Span, Command), String> {
         .ok_or_else(|| format!("'{time}' where a time such as 0s, 200ms or 1.5s was expected"))?;
     let command: Command = rest.trim().parse().map_err(|error: super::CommandError| error.0)?;
     if command.target().is_none() {
-        return Err(format!("'{command}' is not an event of a link or switch"));
+        return Err(format!(
+            "'{command}' is not an event of a link or switch; expected one such as fail-link LINK"
+        ));
     }
     command.failures(topology, 1.0).map_err(|error| error.0)?;
     Ok((at, command))

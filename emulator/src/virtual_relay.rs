@@ -15,6 +15,7 @@ use squall_base::{Span, Time};
 use squall_net::emulator::frame::{
     FrameKind, Hello, HostOverhead, PacketFrame, VirtualTimeRules, Wait, encode, encode_address,
 };
+use squall_net::emulator::peer_process;
 use squall_netsim::Picos;
 
 use super::client::{Client, Role};
@@ -23,9 +24,9 @@ use super::coordinator::{Activity, BrokenPromise, Coordinator, Pace};
 use super::emulation::{Delivery, Emulation, Route};
 use super::relay::{JOB_IS_STUCK, Relay};
 
-/// Time that the clock which applications see is ahead at the origin of virtual time. Jobs attach
-/// within it, so the clock begins later than the real clock that a process has seen.
-const BEFORE_ORIGIN: Span = Span::secs(10);
+/// Time from the first attachment of a process to the clock that applications see at the origin of virtual time. The
+/// processes of a job attach within it, so that no clock goes back when virtual time begins.
+const BEFORE_ORIGIN: Span = Span::secs(2);
 /// Interval in real time at which the relay checks the processes that run.
 const CHECK_INTERVAL: Span = Span::millis(10);
 /// CPU time without a call after which the others no longer wait for a process, if computation
@@ -40,14 +41,15 @@ const LONG_ENDING: Span = Span::millis(20);
 const DEADLOCK: Span = Span::secs(10);
 /// UDP port of the first endpoint of rank 0.
 const FIRST_PORT: u64 = 1024;
-/// Endpoints that a process may open in its life. A closed one keeps its number and its port.
+/// Largest number of endpoints that a process may open in its life. A closed one keeps its number
+/// and its port.
 const MOST_ENDPOINTS: usize = 8;
 /// Real time after which the job begins although a rank waits for something outside of the network,
 /// perhaps for a rank that waits for the network.
 const START_PATIENCE: Span = Span::secs(1);
 /// CPU time since a process resumed that counts as the provider's and not as computation.
 const UNCERTAIN_CPU: Span = Span::millis(5);
-/// Ranks that the message about a deadlock names.
+/// Largest number of ranks that the message about a deadlock lists.
 const MOST_LINES: usize = 32;
 /// Real time that a process may take to read an answer for which it waits.
 const WRITE_TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
@@ -60,9 +62,9 @@ pub struct VirtualTimeConfig {
     pub ranks: Option<u32>,
     /// Factor from CPU time of the application to virtual time; 0: computation takes no time.
     pub cpu_scale: f64,
-    /// The times that calls take.
+    /// Virtual times that the provider's calls take (send, receive, poll, reading the clock).
     pub overhead: HostOverhead,
-    /// Longest jump of the clock of a process that polls and finds nothing.
+    /// Longest jump of the virtual clock of a process that polls and finds nothing.
     pub longest_idle: Span,
 }
 
@@ -82,15 +84,15 @@ impl Default for VirtualTimeConfig {
 pub struct RankTimes {
     /// Rank, or the process ID if no launcher reported a rank.
     pub rank: u32,
-    /// Time for which the application computed.
+    /// Virtual time for which the application computed.
     pub computed: Span,
-    /// Time that calls took.
+    /// Virtual time that calls of the provider took.
     pub overhead: Span,
-    /// Time for which the rank waited for the network, for other ranks, or slept.
+    /// Virtual time for which the rank waited for the network or other ranks, or slept.
     pub waited: Span,
 }
 
-/// The result of a job in virtual time.
+/// The times and counts of a job that ran in virtual time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VirtualTimeReport {
     /// Virtual time from the start of the job to the last end of a rank.
@@ -101,9 +103,9 @@ pub struct VirtualTimeReport {
     pub events: u64,
     /// Number of times that a process resumed after a wait.
     pub hand_overs: u64,
-    /// Packets that arrived.
+    /// Packets that arrived at a host.
     pub deliveries: u64,
-    /// Smallest time in which one host can affect another.
+    /// Smallest virtual time in which one host can affect another.
     pub lookahead: Picos,
     /// Hash of the time, source, destination host and length of each packet that arrived before the
     /// first rank entered MPI_Finalize.
@@ -111,41 +113,48 @@ pub struct VirtualTimeReport {
     /// The hash is not the same in each run, because a rank waited for something outside of the
     /// network.
     pub was_outside: bool,
-    /// Times of each rank, by ascending rank.
+    /// Ranks of which several threads called the provider, so that their times depend on the machine.
+    pub with_threads: Vec<u32>,
+    /// Virtual times of each rank, by ascending rank.
     pub ranks: Vec<RankTimes>,
 }
 
-/// Facts about a process that the coordinator does not need.
+/// State of a process that the relay needs and the coordinator does not.
 struct ProcessInfo {
-    /// Index of its connection among the clients of the relay.
+    /// Index of the process's connection among the clients of the relay.
     slot: usize,
     pid: u32,
     rank: Option<u32>,
-    /// Result of the last check since the process resumed; `None` before the first one.
+    /// The number that the ports of its endpoints follow from: its rank, unless a process of that rank is still there,
+    /// as one that a job spawns finds it.
+    place: u32,
+    /// Threads of the process at the last check since it resumed; `None` before the first check.
     last_check: Option<ThreadActivity>,
-    /// CPU time at the first check after the process resumed; `None` before that check.
+    /// CPU time of the process at the first check after it resumed; `None` before that check.
     first_cpu: Option<Span>,
-    /// Virtual time at which the process resumed.
+    /// Virtual time at which the process last resumed.
     resumed: Time,
-    /// The program is in MPI_Finalize.
+    /// True while the program is in MPI_Finalize.
     ending: bool,
+    /// Several threads of the process call the provider.
+    threads: bool,
 }
 
 /// CPU time and state of the threads of a process at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ThreadActivity {
-    /// CPU time that all threads have used.
+    /// CPU time that all threads of the process have used.
     cpu: Span,
     /// All threads sleep: none runs, or waits for a disk.
     asleep: bool,
 }
 
-/// A packet that a process sent.
+/// A packet that a process sent, and its sender.
 struct SentPacket {
-    /// Virtual time at which it enters the network card of its host.
+    /// Virtual time at which the packet enters the network card of its host.
     at: Picos,
     source: SocketAddr,
-    /// Host of the sender.
+    /// Host of the process that sent the packet.
     from: u32,
     head: PacketFrame,
     payload: Vec<u8>,
@@ -153,7 +162,16 @@ struct SentPacket {
     slot: usize,
 }
 
-/// The processes in virtual time.
+/// The start of a pace, at which virtual time passes no faster than real time.
+#[derive(Clone, Copy)]
+struct PaceStart {
+    virtual_time: Time,
+    real_time: Time,
+    /// Number of packets that had entered the network.
+    entered: u64,
+}
+
+/// The processes of a job in virtual time, and what the relay knows about them.
 pub(super) struct VirtualProcesses {
     rules: VirtualTimeRules,
     ranks: Option<u32>,
@@ -168,10 +186,10 @@ pub(super) struct VirtualProcesses {
     ended: Option<Time>,
     /// Real time of the last check of the processes that run.
     checked_at: Time,
-    /// A warning was printed that a rank computed for too long.
+    /// True if a warning was printed that a rank computed for too long.
     warned: bool,
-    /// The virtual and the real time at which the current pace began; `None` without a pace.
-    paced_since: Option<(Time, Time)>,
+    /// The start of the current pace; `None` without one.
+    paced_since: Option<PaceStart>,
     /// Start of the time that counts towards [`DEADLOCK`]: the number of packets that had entered
     /// the network, and the virtual time. The number is `None` while a process is outside, so that
     /// the time starts anew afterwards.
@@ -191,6 +209,7 @@ impl VirtualProcesses {
     ) -> Self {
         let rules = VirtualTimeRules {
             origin,
+            start: origin,
             shown_origin: shown_origin(clock()),
             calendar: realtime_offset(),
             seed,
@@ -221,10 +240,22 @@ impl VirtualProcesses {
         &self.rules
     }
 
-    /// Returns the name of a process in messages.
+    /// Returns the name by which messages call a process: `rank 3`.
     fn name(&self, process: u32) -> String {
         let info = &self.processes[process as usize];
         info.rank.map_or_else(|| format!("process {}", info.pid), |rank| format!("rank {rank}"))
+    }
+
+    /// Returns the number that the ports of a new process of this rank follow from: its rank, or the next number
+    /// after those of all processes that are there if one of these has it.
+    fn free_place(&self, rank: u32) -> u32 {
+        let present = self.processes.iter().zip(&self.coordinator.processes);
+        let places = present
+            .filter(|(_, process)| process.activity != Activity::Ended)
+            .map(|(info, _)| info.place);
+        let taken: Vec<u32> = places.collect();
+        let next = taken.iter().max().map_or(0, |most| most + 1);
+        if taken.contains(&rank) { next } else { rank }
     }
 
     /// Returns a time as seconds since the origin of virtual time.
@@ -384,7 +415,7 @@ impl Relay {
         }
     }
 
-    /// Handles the end of a process.
+    /// Handles the end of a process of the job.
     fn end_process(&mut self, client: &Client, report: &mut dyn FnMut(fmt::Arguments<'_>)) {
         if let (Role::Process { number, .. }, Some(all)) = (&client.role, &mut self.virtual_time) {
             if client.role.endpoints().next().is_some() {
@@ -463,6 +494,13 @@ impl Relay {
                         all.coordinator.note_end(Time(at));
                     }
                 }
+                (FrameKind::Threads, Role::Process { number, .. }) => {
+                    let number = *number;
+                    client.handled(len);
+                    if let Some(all) = &mut self.virtual_time {
+                        all.processes[number as usize].threads = true;
+                    }
+                }
                 (FrameKind::Close, Role::Process { .. }) => {
                     let number = frame.body().first_chunk().copied().map(u16::from_le_bytes);
                     let number =
@@ -500,17 +538,26 @@ impl Relay {
         };
         let next = self.virtual_time.as_ref().map_or(0, |all| all.processes.len());
         let number = known.unwrap_or_else(|| u32::try_from(next).unwrap_or(u32::MAX));
+        if let (true, Some(all)) = (next == 0, &mut self.virtual_time) {
+            all.rules.shown_origin = shown_origin(clock());
+        }
         let attached = hello.and_then(|mut hello| {
             let tag = u64::from(number) | (endpoints as u64) << 32;
-            let port = port_of(hello.job_rank.rank.unwrap_or(number), endpoints)?;
+            let all = self.virtual_time.as_ref().ok_or("the clock of the network is real")?;
+            let place = known.map_or_else(
+                || all.free_place(hello.job_rank.rank.unwrap_or(number)),
+                |number| all.processes[number as usize].place,
+            );
+            let start = all.coordinator.start_of_next();
+            let port = port_of(place, endpoints)?;
             hello.addr.set_port(port);
             let (endpoint, mut welcome) = self.attach(&hello, tag)?;
             if let Some(rules) = &mut welcome.virtual_time {
-                rules.port = port;
+                (rules.port, rules.start) = (port, start);
             }
-            Ok(((endpoint, welcome), hello))
+            Ok(((endpoint, welcome), hello, place))
         });
-        let ((endpoint, welcome), hello) = match attached {
+        let ((endpoint, welcome), hello, place) = match attached {
             Ok(attached) => attached,
             Err(why) => {
                 self.attendance.refused(&why);
@@ -529,12 +576,16 @@ impl Relay {
             all.coordinator.add();
             all.processes.push(ProcessInfo {
                 slot,
-                pid: hello.process,
+                // In another PID namespace, such as a container's, the number in the greeting is that of another
+                // process here.
+                pid: peer_process(&client.stream).unwrap_or(hello.process),
                 rank: hello.job_rank.rank,
+                place,
                 last_check: None,
                 first_cpu: None,
                 resumed: all.rules.origin,
                 ending: false,
+                threads: false,
             });
             client.role = Role::Process { number, endpoints: Vec::new() };
         }
@@ -725,15 +776,26 @@ impl Relay {
             let entered = (!outside && bound != Time::NEVER).then_some(self.totals.entered);
             all.quiet_since = (entered, bound);
         }
-        if bound == Time::NEVER || !(outside || stuck) {
+        let moved = all.paced_since.is_some_and(|since| since.entered != self.totals.entered);
+        if bound == Time::NEVER || busy || moved {
             all.paced_since = None;
+        }
+        if bound == Time::NEVER || !(outside || stuck) {
             return Ok(None);
         }
         if stuck && !outside && bound.since(all.quiet_since.1) >= DEADLOCK {
             return Err(all.explain_deadlock());
         }
-        let (virtual_since, real_since) = *all.paced_since.get_or_insert((bound, clock()));
-        let latest = virtual_since + clock().since(real_since);
+        // The pace begins at the time of the processes before they asked to wait, and goes on while they run without
+        // sending: otherwise each wait would begin another pace, and pass at once.
+        let slowest = all.coordinator.slowest().unwrap_or(bound);
+        let entered = self.totals.entered;
+        let since = all.paced_since.get_or_insert(PaceStart {
+            virtual_time: slowest,
+            real_time: clock(),
+            entered,
+        });
+        let latest = since.virtual_time + clock().since(since.real_time);
         Ok(Some(Pace { latest, for_all: outside }))
     }
 
@@ -802,6 +864,8 @@ impl Relay {
             })
             .collect();
         ranks.sort_by_key(|times| times.rank);
+        let with_threads = all.processes.iter().filter(|info| info.threads);
+        let with_threads = with_threads.map(|info| info.rank.unwrap_or(info.pid)).collect();
         Some(VirtualTimeReport {
             virtual_time: coordinator.last_time().since(coordinator.origin),
             real_time: all.began.map_or(Span::ZERO, |began| ended.since(began)),
@@ -811,6 +875,7 @@ impl Relay {
             lookahead: Picos::from_span(coordinator.host_latency()),
             hash: coordinator.hash(),
             was_outside: coordinator.was_outside,
+            with_threads,
             ranks,
         })
     }

@@ -17,14 +17,15 @@ use crate::wire::StdRequest;
 pub(crate) const MAX_REQUESTS: usize = 8;
 /// Largest distance between the numbers of open groups of one initiator at one target.
 pub(crate) const MAX_SPAN: u16 = 1 << 13;
-/// Number of bits of a group's number.
+/// Number of bits of the number that names a group of requests.
 const NUMBER_BITS: u32 = 15;
 const NUMBERS: u16 = (1 << NUMBER_BITS) - 1;
 /// The bits of `resource_index` that name a resource, below those of the group's number.
 const RESOURCE_BITS: u32 = 2;
-/// The bits of `ri_generation` that belong to the group's number.
+/// Number of bits of the header field `ri_generation` that belong to the group's number.
 const GENERATION_BITS: u32 = 5;
-/// Stale groups are searched for once for so many numbers, so that the search costs little for each.
+/// Number of group numbers after which stale groups are searched for again, so that the search
+/// costs little for each group.
 const SWEEP: u16 = 1 << 10;
 /// Largest number of groups of all peers outside the job together.
 const MAX_ALL_OUTSIDE: usize = 1 << 16;
@@ -37,7 +38,7 @@ pub(crate) struct GroupTag {
 }
 
 impl GroupTag {
-    /// The request is a whole operation.
+    /// Tag of a request that is a whole operation by itself, and so belongs to no group.
     pub(crate) const NONE: Self = Self { number: 0, requests: 1 };
 
     /// Creates the tag of the requests of an operation of `requests` ranges, at most [`MAX_REQUESTS`].
@@ -60,7 +61,8 @@ impl GroupTag {
         (Self { number, requests }, request.resource_index & ((1 << RESOURCE_BITS) - 1))
     }
 
-    /// Returns the fields `ri_generation` and `resource_index` of a request for a resource.
+    /// Returns the header fields `ri_generation` and `resource_index` of a request of this group
+    /// for a resource.
     #[inline]
     pub(crate) const fn write(self, resource: u16) -> (u8, u16) {
         let high = (self.number >> (NUMBER_BITS - GENERATION_BITS)) as u8;
@@ -69,7 +71,7 @@ impl GroupTag {
         (generation, low << RESOURCE_BITS | resource)
     }
 
-    /// Returns whether the request is a whole operation.
+    /// Returns whether the request is a whole operation by itself, and so belongs to no group.
     #[inline]
     pub(crate) const fn is_none(self) -> bool {
         self.requests == 1
@@ -82,22 +84,22 @@ const fn distance(number: u16, other: u16) -> Option<u16> {
     if ahead == 0 || ahead > NUMBERS / 2 { None } else { Some(ahead) }
 }
 
-/// An access of a peer to registered memory that has ended.
+/// A peer's access to registered memory that has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PeerAccess {
     pub(crate) kind: OpKind,
     pub(crate) region: RegionId,
     pub(crate) len: u64,
-    /// Remote CQ data.
+    /// Remote CQ data that the access delivered, if any.
     pub(crate) data: Option<u64>,
 }
 
-/// An operation of which some requests have ended.
+/// An operation of several ranges of which some requests have ended, and others have not.
 #[derive(Clone, Copy, Debug)]
 struct OpenGroup {
     left: u8,
     access: PeerAccess,
-    /// The different regions of the requests that have ended.
+    /// The different memory regions that the requests that have ended accessed.
     regions: [RegionId; MAX_REQUESTS],
 }
 
@@ -115,19 +117,21 @@ impl OpenGroup {
     }
 }
 
-/// The open groups of one peer.
+/// The operations of several ranges of one peer that have not ended at this target.
 #[derive(Debug)]
 struct PeerGroups {
-    /// The peer was outside the job when its first group began.
+    /// The peer was outside the job when its first open group began.
     outside: bool,
-    /// The newest number, and the one at the last search for stale groups.
+    /// The newest number of a group of the peer, and the newest number at the last search for stale
+    /// groups.
     newest: u16,
     swept: u16,
     groups: HashMap<u16, OpenGroup>,
 }
 
 impl PeerGroups {
-    /// Records that a request of group `number` has ended. Removes stale groups and returns their number.
+    /// Records that a request of group `number` has ended. Removes stale groups and returns how
+    /// many.
     fn advance(&mut self, number: u16) -> usize {
         if distance(number, self.newest).is_some() {
             self.newest = number;
@@ -144,25 +148,27 @@ impl PeerGroups {
     }
 }
 
-/// The operation that ended with a request: the access to report, and its regions, the unused entries
-/// [`RegionId::LENT`].
+/// An operation of several ranges that has ended: the access to report, and the regions that it
+/// accessed; unused entries are [`RegionId::LENT`].
 pub(crate) type EndedGroup = (PeerAccess, [RegionId; MAX_REQUESTS]);
 
-/// The open groups of all peers.
+/// The operations of several ranges of all peers that have not ended at this target.
 #[derive(Debug, Default)]
 pub(crate) struct AccessGroups {
     peers: HashMap<PeerId, PeerGroups>,
-    /// The number of groups of peers outside the job.
+    /// Number of open groups of peers outside the job.
     outside: usize,
 }
 
 impl AccessGroups {
-    /// Returns whether there is room for another group of a peer; `outside` says that the peer is outside the job.
+    /// Returns whether there is room for another open group of a peer; `outside` says that the peer
+    /// is outside the job.
     pub(crate) fn has_room(&self, outside: bool) -> bool {
         !outside || self.outside < MAX_ALL_OUTSIDE
     }
 
-    /// Records that a request of a group has ended. Returns the operation if that was its last request.
+    /// Records that a request of a group has ended. Returns the operation of the group if that was
+    /// its last request.
     pub(crate) fn end_request(
         &mut self,
         (peer, outside): (PeerId, bool),
@@ -201,7 +207,7 @@ impl AccessGroups {
         self.peers.values().map(|of| of.groups.len()).sum()
     }
 
-    /// Removes the groups of a peer that is gone.
+    /// Removes the open groups of a peer that the engine forgets.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         if let Some(of) = self.peers.remove(&peer)
             && of.outside

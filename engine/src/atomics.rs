@@ -11,14 +11,15 @@ mod number;
 use crate::wire::{AmoOp, AmoType};
 use number::{BFloat, Complex, Extended, Half, Number};
 
-/// Largest size in bytes of the values of one operation: with all headers they fit into one packet
-/// of any usual network. Operations that also carry comparands or masks may have half as many.
+/// Largest number of bytes of values in one atomic operation: with all headers they fit into one
+/// packet of any usual network. Operations that also carry comparands or masks may have half as
+/// many.
 const MOST: usize = 1024;
 
-/// Size of the longest type in bytes.
+/// Size in bytes of a value of the longest atomic data type.
 pub(crate) const LONGEST: usize = 32;
 
-/// Returns the size in bytes of one value of a type.
+/// Returns the size in bytes of one value of an atomic data type.
 #[must_use]
 pub const fn atomic_size(data_type: AmoType) -> usize {
     match data_type {
@@ -42,7 +43,7 @@ pub(crate) const fn alignment(data_type: AmoType) -> u64 {
     }
 }
 
-/// Returns whether an operation takes comparands or masks.
+/// Returns whether an atomic operation takes comparands or masks besides its operands.
 #[must_use]
 pub const fn atomic_has_comparands(op: AmoOp) -> bool {
     op.is_compare_swap() || matches!(op, AmoOp::Mswap)
@@ -56,7 +57,7 @@ pub fn max_atomic_count(op: AmoOp, data_type: AmoType) -> Option<usize> {
     is_defined(op, data_type).then_some(most / atomic_size(data_type))
 }
 
-/// Returns whether an operation is defined for a type.
+/// Returns whether an atomic operation is defined for a data type.
 fn is_defined(op: AmoOp, data_type: AmoType) -> bool {
     use AmoType as T;
     let complex = matches!(data_type, T::FloatComplex | T::DoubleComplex | T::LongDoubleComplex);
@@ -107,7 +108,7 @@ pub fn atomic_combine(
     true
 }
 
-/// An operation that is defined for its type of values.
+/// A pair of an atomic operation and a data type for which it is defined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Calculation {
     op: AmoOp,
@@ -119,13 +120,13 @@ impl Calculation {
         is_defined(op, data_type).then_some(Self { op, data_type })
     }
 
-    /// Returns whether the operation never changes the target.
+    /// Returns whether the atomic operation never changes the target, like an atomic read.
     pub(crate) const fn is_read_only(self) -> bool {
         matches!(self.op, AmoOp::Read)
     }
 
-    /// Computes `new` from `old`. All slices are one value long, except those that the operation
-    /// does not use. Returns false if the value stays as it is.
+    /// Computes the new value `new` from the old value `old`. All slices are one value long, except
+    /// those that the operation does not use. Returns false if the value stays as it is.
     pub(crate) fn compute(
         self,
         old: &[u8],
@@ -166,7 +167,7 @@ impl Calculation {
     }
 }
 
-/// Implements [`Calculation::compute`] for one type.
+/// Implements [`Calculation::compute`] for values of one number type.
 fn compute_value<N: Number>(op: AmoOp, all: (&[u8], &[u8], &[u8]), new: &mut [u8]) -> bool {
     let (old, operand) = (N::load(all.0), N::load(all.1));
     let swap = |yes: bool, new: &mut [u8]| {

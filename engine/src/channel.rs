@@ -10,7 +10,7 @@
 
 use crate::reliability::PdcId;
 
-/// The id of a shared-memory channel of an engine.
+/// The id of one of the engine's shared-memory channels.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ShmId {
     slot: u32,
@@ -30,7 +30,7 @@ impl ShmId {
     }
 }
 
-/// The id of a channel.
+/// The id of a channel to a peer: a packet delivery context or a shared-memory channel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum ChannelId {
     Context(PdcId),

@@ -7,12 +7,12 @@ use crate::base::{Instance, RegionId, Span};
 use crate::operation::{MatchSpace, PeerId, Visibility};
 use crate::wire::ReturnCode;
 
-/// The kind of operation that a completion ends.
+/// The kind of an operation whose end a completion reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpKind {
-    /// A two-sided send.
+    /// A two-sided send by this endpoint.
     Send,
-    /// A receive.
+    /// A receive of a two-sided message by this endpoint.
     Recv,
     /// A peek at unexpected messages. It moves no data, so no counter counts it.
     Peek,
@@ -20,46 +20,47 @@ pub enum OpKind {
     Write,
     /// An RMA read by this endpoint.
     Read,
-    /// An atomic by this endpoint that returns no values.
+    /// An atomic operation by this endpoint that returns no values.
     Update,
-    /// An atomic by this endpoint that returns the previous values.
+    /// An atomic operation by this endpoint that returns the previous values.
     Fetch,
-    /// A peer's RMA write landed here.
+    /// A peer's RMA write into memory of this endpoint.
     RemoteWrite,
-    /// A peer's RMA read of memory here was served.
+    /// A peer's RMA read of memory of this endpoint.
     RemoteRead,
-    /// A peer's atomic changed memory here and returned nothing.
+    /// A peer's atomic operation on memory of this endpoint that returned no values.
     RemoteUpdate,
-    /// A peer's atomic accessed memory here and returned the previous values to the peer.
+    /// A peer's atomic operation on memory of this endpoint that returned the previous values to
+    /// the peer.
     RemoteFetch,
 }
 
-/// The end of an operation. Every operation has exactly one.
+/// The completion of an operation. Every operation has exactly one.
 #[derive(Clone, Debug)]
 pub struct Completion {
-    /// The user's context; zero for an operation of a peer.
+    /// The user's context of the operation; zero for an operation of a peer.
     pub context: u64,
-    /// The kind of operation.
+    /// The kind of operation that has ended.
     pub kind: OpKind,
-    /// The matching space. It has no meaning for RMA.
+    /// The matching space of the message that was sent or received. It has no meaning for RMA.
     pub space: MatchSpace,
-    /// Bytes delivered (receives, peeks) or sent.
+    /// Bytes of the message that were delivered (receives, peeks) or sent.
     pub len: u64,
     /// Address of the first byte of a received message.
     pub buf: u64,
-    /// Remote CQ data.
+    /// Remote CQ data that the operation delivered, if any.
     pub data: Option<u64>,
-    /// The message's tag.
+    /// Tag of the message that was sent or received.
     pub tag: u64,
-    /// The peer, if it is known.
+    /// The other endpoint of the operation, if it is known.
     pub peer: Option<PeerId>,
-    /// The region that a peer accessed; [`RegionId::LENT`] for all else.
+    /// The memory region that a peer accessed; [`RegionId::LENT`] for operations of other kinds.
     pub region: RegionId,
-    /// Completion queue entry to produce.
+    /// The kind of completion queue entry that the completion produces.
     pub visibility: Visibility,
     /// FI_MULTI_RECV: this completion returns the multi-receive buffer to the user.
     pub released: bool,
-    /// Success, or the reason of the failure.
+    /// Success of the operation, or the reason of its failure.
     pub status: Result<(), OpError>,
 }
 
@@ -81,47 +82,47 @@ pub enum WaitLimit {
 pub enum Notice {
     /// An operation that completed when its data was copied has failed to reach its peer.
     LostAfterCompletion {
-        /// The peer.
+        /// The peer that the operation did not reach.
         peer: PeerId,
-        /// The reason.
+        /// The reason why the operation failed.
         error: OpError,
     },
     /// There is no room for the header of another message that waits for a receive
     /// ([`crate::Config::max_unexpected`]). The engine refuses such messages, and their senders
     /// retry. Reported once, until no message waits.
     TooManyUnexpected {
-        /// The peer whose message was refused first.
+        /// The peer whose message the engine refused first.
         peer: PeerId,
-        /// Tag of that message; zero if it is untagged.
+        /// Tag of the message that was refused first; zero if it is untagged.
         tag: u64,
     },
     /// A peer that owes an answer, or an acknowledgement, has been silent for long. The engine still waits for it. It
     /// reports the silence when it notices it, and then once a minute until the peer is heard again.
     Silent {
-        /// The peer.
+        /// The peer that has been silent.
         peer: PeerId,
-        /// Duration of the silence.
+        /// Time since the peer was last heard.
         since: Span,
-        /// Limit that ends the wait.
+        /// Limit up to which the engine waits for the peer.
         limit: WaitLimit,
     },
     /// A peer that admits only peers in its address vector has not found this endpoint there for a
     /// long time. Reported once. The engine repeats the handshake until the deadline.
     NotListed {
-        /// The peer.
+        /// The peer that does not have this endpoint in its address vector.
         peer: PeerId,
-        /// Time since the first attempt.
+        /// Time since this endpoint's first attempt at the handshake.
         since: Span,
     },
     /// The peer's receiver uses another congestion control mode than the one that the local
     /// algorithm needs. The sender falls back to a plain window.
     OtherMode {
-        /// The peer.
+        /// The peer whose receiver uses the other mode.
         peer: PeerId,
     },
-    /// The packet size used towards a host has changed.
+    /// The size of the packets that are sent to a host has changed.
     PacketSize {
-        /// The host.
+        /// Address of the host to which the packets go.
         host: IpAddr,
         /// Largest UDP payload in bytes that is sent unfragmented, without CRC trailer.
         bytes: u32,
@@ -146,22 +147,22 @@ impl Notice {
     }
 }
 
-/// The reason why an operation failed.
+/// The reason why an operation of the application failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpError {
     /// The message was longer than the buffer; this many bytes did not fit (FI_ETRUNC).
     Truncated {
-        /// Bytes beyond the end of the buffer.
+        /// Number of bytes of the message beyond the end of the receive buffer.
         excess: u64,
     },
-    /// Cancelled by the user (FI_ECANCELED).
+    /// The user cancelled the operation (FI_ECANCELED).
     Cancelled,
-    /// A peek found nothing (FI_ENOMSG).
+    /// A peek found no matching message (FI_ENOMSG).
     NoMessage,
     /// The peer did not answer within the deadline (FI_EHOSTUNREACH; the ICMP error, if any, is in
     /// [`crate::PeerState::last_destination_error`]).
     Unreachable,
-    /// The peer answered once, then fell silent for the deadline (FI_ETIMEDOUT).
+    /// The peer answered once, and then was silent until the deadline (FI_ETIMEDOUT).
     TimedOut,
     /// The peer's endpoint is a new instance; everything in flight to the old one is lost
     /// (FI_ECONNRESET).
@@ -169,19 +170,21 @@ pub enum OpError {
     /// The endpoint at the peer's address is not the instance that the user named
     /// (FI_ECONNREFUSED).
     OtherInstance {
-        /// The instance found at the address.
+        /// The instance that answers at the peer's address.
         found: Instance,
     },
     /// The peer uses another version of the wire format (FI_ECONNREFUSED).
     OtherVersion {
-        /// The peer's version; this endpoint uses [`crate::WIRE_VERSION`].
+        /// The peer's version of the wire format; this endpoint uses [`crate::WIRE_VERSION`].
         theirs: u8,
     },
-    /// The two endpoints have different job keys (FI_EACCES).
+    /// The two endpoints have different job keys, so neither can prove itself to the other
+    /// (FI_EACCES).
     OtherKey,
     /// One of the two endpoints encrypts its packets, and the other one does not (FI_EACCES).
     OtherEncryption {
-        /// The peer encrypts its packets.
+        /// True if the peer encrypts its packets and this endpoint does not; false in the opposite
+        /// case.
         theirs: bool,
     },
     /// The peer admits only peers in its address vector, and until the deadline this endpoint was
@@ -196,8 +199,8 @@ pub enum OpError {
 }
 
 impl OpError {
-    /// Returns whether the configurations of the two endpoints rule out any communication, so that
-    /// a retry is useless.
+    /// Returns whether the error shows that the configurations of the two endpoints rule out any
+    /// communication, so that a retry is useless.
     #[must_use]
     pub const fn excludes(self) -> bool {
         matches!(
@@ -214,27 +217,33 @@ impl OpError {
 impl fmt::Display for OpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Truncated { excess } => write!(f, "message truncated by {excess} bytes"),
-            Self::Cancelled => f.write_str("cancelled"),
-            Self::NoMessage => f.write_str("no matching message"),
-            Self::Unreachable => f.write_str("peer unreachable"),
-            Self::TimedOut => f.write_str("peer stopped answering"),
-            Self::PeerRestarted => f.write_str("peer restarted"),
+            Self::Truncated { excess } => {
+                write!(f, "the message was {excess} bytes longer than the buffer")
+            }
+            Self::Cancelled => f.write_str("cancelled by the application"),
+            Self::NoMessage => f.write_str("no message matches the receive"),
+            Self::Unreachable => f.write_str("the peer cannot be reached"),
+            Self::TimedOut => f.write_str("the peer has stopped answering"),
+            Self::PeerRestarted => f.write_str("the peer has restarted"),
             Self::OtherInstance { found } => {
                 write!(f, "another endpoint, {found}, is at the peer's address")
             }
-            Self::OtherVersion { theirs } => write!(f, "peer speaks wire version {theirs}"),
-            Self::OtherKey => f.write_str("peer has another job key"),
+            Self::OtherVersion { theirs } => {
+                write!(f, "the peer has version {theirs} of the wire format")
+            }
+            Self::OtherKey => f.write_str("the peer has another job key"),
             Self::OtherEncryption { theirs: true } => {
-                f.write_str("peer encrypts its packets, this endpoint does not")
+                f.write_str("the peer encrypts its packets, this endpoint does not")
             }
             Self::OtherEncryption { theirs: false } => {
                 f.write_str("this endpoint encrypts its packets, the peer does not")
             }
-            Self::NotListed => f.write_str("peer does not have us in its address vector"),
-            Self::Closed => f.write_str("peer closed the context"),
-            Self::Uncopied => f.write_str("the memory could not be copied"),
-            Self::Remote(code) => write!(f, "target refused the operation: {code:?}"),
+            Self::NotListed => {
+                f.write_str("the peer does not have this endpoint in its address vector")
+            }
+            Self::Closed => f.write_str("the peer has closed the context"),
+            Self::Uncopied => f.write_str("the device memory could not be copied"),
+            Self::Remote(code) => write!(f, "the target refused the operation: {code:?}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The engine's parameters.
+//! The parameters that the driver gives an engine: limits, thresholds, timeouts and identities.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -16,30 +16,32 @@ pub struct Config {
     pub max_packet: u32,
     /// Messages up to this size may be injected: copied at the call.
     pub inject_size: u32,
-    /// Messages up to this size that request no more than the return of their buffer are copied as
-    /// well and complete at the call, as long as all copies together take less than
-    /// [`Config::copied_bytes`]. A message longer than half this size is copied only if all copies
-    /// then take at most twice this size.
+    /// Length limit in bytes of messages that are copied at the call, and so complete at once,
+    /// although they are not injected. It applies to messages that request no more than the return
+    /// of their buffer, as long as all copies together take less than [`Config::copied_bytes`]. A
+    /// message longer than half this length is copied only if all copies then take at most twice
+    /// this length.
     pub copy_size: u32,
-    /// Memory for copies of data that peers have not acknowledged. Beyond it messages are sent from
-    /// the user's buffer, and injected ones are refused with [`crate::SubmitError::Again`].
+    /// Memory in bytes for copies of data that peers have not acknowledged. When it is used up,
+    /// messages are sent from the user's buffer, and injected ones are refused with
+    /// [`crate::SubmitError::Again`].
     pub copied_bytes: u64,
     /// Messages longer than this use rendezvous: the receiver fetches them by RMA read.
     pub rendezvous_threshold: u64,
-    /// Memory for unexpected and early messages. Beyond it, and beyond a peer's share of it, the
-    /// payload stays at the sender until a receive matches.
+    /// Memory in bytes for messages that wait for a receive or for their turn. When it, or a peer's
+    /// share of it, is used up, the payload stays at the sender until a receive matches.
     pub unexpected_bytes: u64,
-    /// Largest number of unexpected and early messages of which at least the header is kept. Beyond
-    /// it the engine refuses messages by NACKs, and the senders retry.
+    /// Largest number of messages that wait for a receive or for their turn and of which at least
+    /// the header is kept. The engine refuses further messages by NACKs, and the senders retry.
     pub max_unexpected: usize,
     /// Largest number of outstanding sends, writes and reads before [`crate::SubmitError::Again`].
     pub max_outstanding: u32,
     /// This endpoint's UDP port. Peers learn it from the `initiator` field.
     pub port: u16,
-    /// Distinguishes this endpoint from earlier and later ones at the same address. Every request
-    /// carries its low half in the `initiator` field.
+    /// Number that distinguishes this endpoint from earlier and later ones at the same address.
+    /// Every request carries its low half in the `initiator` field.
     pub instance: Instance,
-    /// The secret that the endpoints of the job prove to know in the handshake. Without a key, a
+    /// The secret whose knowledge the endpoints of the job prove in the handshake. Without a key, a
     /// peer only has to prove its address.
     pub key: Option<JobKey>,
     /// The driver encrypts the packets, with the secrets that [`crate::Engine::poll_secret`]
@@ -50,15 +52,16 @@ pub struct Config {
     pub named_only: bool,
     /// JobID of every request; endpoints of another job are refused.
     pub job_id: u32,
-    /// The wire of foreign peers; `None` for the wire of this project. Foreign peers prove nothing,
-    /// so [`Config::key`] must be `None` if this is set.
+    /// The wire format of peers of another implementation; `None` for the wire format of this
+    /// project. Foreign peers prove nothing, so [`Config::key`] must be `None` if this is set.
     pub wire: Option<ForeignWire>,
     /// Order guarantees between operations to one peer, beyond the matching order of messages.
     pub order: Order,
-    /// PIDonFEP of this endpoint and its peers.
+    /// PIDonFEP, the number of a process on its host in request headers, of this endpoint and its
+    /// peers.
     pub pid_on_fep: u16,
-    /// Time that a peer that owes an answer may stay silent before the engine asks it for a sign of
-    /// life.
+    /// Time for which a peer that owes an answer may stay silent before the engine asks it for a
+    /// sign of life.
     pub keepalive: Span,
     /// Time for which the engine waits for a silent peer whose host answers, or is this host: the
     /// peer's process may be stopped. A value shorter than
@@ -71,8 +74,8 @@ pub struct Config {
     /// The driver carries shared-memory records, so [`crate::ShmInterface::poll_verified_peer`] reports
     /// verified peers.
     pub shm: bool,
-    /// Number of packets in a batch after which no further train begins in the same call. A train is
-    /// never cut for it, because the rest of a train costs as much as a whole one.
+    /// Number of packets in a batch from which on no further train begins in the same call. A train
+    /// is never cut for it, because the rest of a train costs as much as a whole one.
     pub batch_packets: usize,
     /// Seed of everything that other hosts must not guess: context numbers, cookies, rendezvous
     /// keys.

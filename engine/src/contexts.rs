@@ -24,7 +24,7 @@ pub(crate) struct ResponseSlots {
 }
 
 impl ResponseSlots {
-    /// Returns whether [`ResponseSlots::take`] can allocate a slot.
+    /// Returns whether [`ResponseSlots::take`] can allocate another slot.
     pub(crate) fn has_room(&self) -> bool {
         !self.free.is_empty() || self.ops.len() <= usize::from(u16::MAX)
     }
@@ -43,13 +43,13 @@ impl ResponseSlots {
         slot
     }
 
-    /// Returns the operation that waits in a slot.
+    /// Returns the operation that waits for response data in a slot.
     #[inline]
     pub(crate) fn get(&self, slot: u16) -> Option<Key> {
         self.ops.get(usize::from(slot)).copied().flatten()
     }
 
-    /// Frees a slot if it belongs to this operation, and returns whether it did.
+    /// Frees a slot if this operation waits in it, and returns whether it did.
     fn release(&mut self, slot: u16, op: Key) -> bool {
         match self.ops.get_mut(usize::from(slot)) {
             Some(entry) if *entry == Some(op) => {
@@ -65,18 +65,19 @@ impl ResponseSlots {
         self.free.len() == self.ops.len()
     }
 
-    /// Returns the number of slots in use.
+    /// Returns the number of slots in which operations wait for response data.
     pub(crate) const fn used(&self) -> usize {
         self.ops.len() - self.free.len()
     }
 }
 
-/// State of one packet delivery context or shared-memory channel.
+/// State of one packet delivery context or shared-memory channel, with the operations that wait on
+/// it.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) id: ChannelId,
     pub(crate) peer: PeerId,
-    /// The peer's address.
+    /// Address of the peer to which the channel leads.
     pub(crate) dst: SocketAddr,
     /// Longest packet that reaches the peer unfragmented, in bytes, counted like
     /// [`crate::Config::max_packet`].
@@ -86,16 +87,17 @@ pub(crate) struct Context {
     /// The headers of ordinary messages on a packet delivery context that has sent one.
     pub(crate) headers: Option<MessageHeaders>,
     pub(crate) initiator: bool,
-    /// The headers of the peer's last ordinary message, which predict those of the next.
+    /// The headers of the peer's last ordinary message, from which those of the next are predicted.
     pub(crate) template: Option<Box<MessageTemplate>>,
-    /// Operations that still have packets to build, in order.
+    /// Operations of which packets are still to be built, in sending order.
     pub(crate) queue: VecDeque<Key>,
     /// Operations that may not begin yet, and that operations in the queue may overtake. They are older than those in
     /// the queue, except for one at the head that has sent some of its packets. Only shared-memory channels have any.
     set_aside: VecDeque<Key>,
-    /// The ordering classes of the operations that were set aside.
+    /// The ordering classes of the operations that were set aside, so that later ones may overtake
+    /// them.
     aside_classes: OperationClasses,
-    /// At least one operation was set aside only because no slot was free.
+    /// At least one operation was set aside only because no slot for an answer was free.
     starved: bool,
     /// A packet sent since the queue was last empty is still unacknowledged.
     pub(crate) prompt: bool,
@@ -103,41 +105,41 @@ pub(crate) struct Context {
     active: bool,
     next_ids: [u16; 2],
     pub(crate) slots: ResponseSlots,
-    /// Rendezvous sends whose header was sent and that the peer has not read completely.
+    /// Number of rendezvous sends whose header was sent and that the peer has not read completely.
     pub(crate) offers: u32,
     hold: CloseBlocker,
 }
 
-/// A reason why a context must not close now.
+/// The reasons why a context must not close now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct CloseBlocker {
     /// The operation at the head of the queue has sent some of its packets and must stay there.
     half_way: bool,
     /// Fragments of packets that were too long for their path have no PSN yet.
     fragments_wait: bool,
-    /// A message that no receive of the peer matched is to be sent again before all others.
+    /// A message that no receive of the peer matched must be sent again before all others.
     message_waits: bool,
-    /// The value that the transport was last given.
+    /// True if the last report to the transport was that the context must stay open.
     held: bool,
 }
 
 /// The sequence of message ids from which an operation takes its id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IdSpace {
-    /// Two-sided messages. The receiver matches them in this order.
+    /// Ids of two-sided messages. The receiver matches messages in the order of these ids.
     Message,
-    /// One-sided operations and answers.
+    /// Ids of one-sided operations and of answers to requests.
     OneSided,
 }
 
 impl Context {
-    /// Returns the id that the next call of [`Self::next_id`] will return.
+    /// Returns the message id that the next call of [`Self::next_id`] will return.
     #[inline]
     pub(crate) const fn peek_id(&self, space: IdSpace) -> u16 {
         self.next_ids[space as usize]
     }
 
-    /// Allocates the next id of a space.
+    /// Allocates the next message id of one of the two id sequences.
     #[inline]
     pub(crate) fn next_id(&mut self, space: IdSpace) -> u16 {
         let next = &mut self.next_ids[space as usize];
@@ -163,12 +165,12 @@ impl Context {
         idle && !self.hold.message_waits
     }
 
-    /// Records whether fragments wait for PSNs.
+    /// Records whether fragments of cut packets wait for packet sequence numbers (PSNs).
     pub(crate) const fn set_fragments_wait(&mut self, wait: bool) {
         self.hold.fragments_wait = wait;
     }
 
-    /// Returns whether no operation waits to begin.
+    /// Returns whether no operation waits on this channel to begin.
     #[inline]
     pub(crate) fn is_clear(&self) -> bool {
         self.queue.is_empty() && self.set_aside.is_empty()
@@ -198,7 +200,7 @@ impl Context {
         self.starved && self.slots.has_room()
     }
 
-    /// Returns whether any operation was set aside.
+    /// Returns whether any operation was set aside so that later ones may overtake it.
     #[inline]
     pub(crate) fn has_set_aside(&self) -> bool {
         !self.set_aside.is_empty()
@@ -236,7 +238,7 @@ impl Context {
         }
     }
 
-    /// Records that the peer owes one answer less. `slot` is the slot in which a read or a
+    /// Records that the peer owes one answer fewer. `slot` is the slot in which a read or a
     /// confirmation waited, or `None` for a rendezvous.
     pub(crate) fn end_owed_answer(&mut self, slot: Option<u16>, op: Key) {
         match slot {
@@ -248,7 +250,7 @@ impl Context {
     }
 }
 
-/// The channels from and to one peer.
+/// The shared-memory channel and the contexts between this endpoint and one peer.
 #[derive(Clone, Copy, Debug, Default)]
 struct PeerRoute {
     /// The shared-memory channel to the peer.
@@ -261,16 +263,16 @@ struct PeerRoute {
     asked: bool,
 }
 
-/// All channels of an endpoint.
+/// All packet delivery contexts and shared-memory channels of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Contexts {
-    /// Channels, indexed by [`ChannelId::index`].
+    /// Contexts and shared-memory channels, indexed by [`ChannelId::index`].
     table: Vec<Option<Box<Context>>>,
     /// Contexts that may have something to send, in the order of their turns.
     active: VecDeque<PdcId>,
     /// Shared-memory channels that may have something to send, in the order of their turns.
     active_links: VecDeque<ShmId>,
-    /// Routes, indexed by peer.
+    /// The channels to each peer, indexed by peer.
     routes: Vec<PeerRoute>,
 }
 
@@ -301,12 +303,12 @@ impl Contexts {
         route.shm.map(ChannelId::Shm).or(route.ours.map(ChannelId::Context))
     }
 
-    /// Returns the shared-memory channel to a peer.
+    /// Returns the open shared-memory channel to a peer, if there is one.
     pub(crate) fn shm_channel_to(&self, peer: PeerId) -> Option<ShmId> {
         self.routes.get(peer.0 as usize)?.shm
     }
 
-    /// Returns the context that this endpoint opened to a peer and that operations may use.
+    /// Returns the context that this endpoint opened to a peer, if operations may still use it.
     pub(crate) fn opened_context_to(&self, peer: PeerId) -> Option<PdcId> {
         self.routes.get(peer.0 as usize)?.ours
     }
@@ -357,7 +359,7 @@ impl Contexts {
         }
     }
 
-    /// Removes a channel.
+    /// Removes a channel and returns its state.
     pub(crate) fn remove(&mut self, id: ChannelId) -> Option<Box<Context>> {
         self.get(id)?;
         let mut context = self.table[id.index()].take()?;
@@ -385,7 +387,7 @@ impl Contexts {
         Some((peer, queue))
     }
 
-    /// Appends an operation to the queue of a channel.
+    /// Appends an operation to the queue of a channel and gives the channel a turn to send.
     #[inline]
     pub(crate) fn enqueue(&mut self, id: ChannelId, op: Key) {
         if let Some(context) = self.get_mut(id) {
@@ -397,8 +399,8 @@ impl Contexts {
         }
     }
 
-    /// Queues operations that are older than those on a shared-memory channel in front of the
-    /// latter. On a context they go behind those already queued.
+    /// Queues operations that are older than those queued on a channel. On a shared-memory channel
+    /// they go in front of the latter, and on a context behind them.
     pub(crate) fn enqueue_all(&mut self, id: ChannelId, mut ops: VecDeque<Key>) {
         let Some(context) = self.get_mut(id) else { return };
         if id.context().is_none() {
@@ -409,7 +411,7 @@ impl Contexts {
         self.activate(id);
     }
 
-    /// Appends a channel to those that wait for a turn to send.
+    /// Appends a channel to the list of channels that wait for their turn to send.
     #[inline]
     fn schedule_turn(&mut self, id: ChannelId) {
         match id {
@@ -428,7 +430,7 @@ impl Contexts {
         }
     }
 
-    /// Records that a channel may have something to send.
+    /// Records that a channel may have something to send, and gives it a turn.
     pub(crate) fn activate(&mut self, id: ChannelId) {
         if let Some(context) = self.get_mut(id)
             && !context.active
@@ -438,7 +440,7 @@ impl Contexts {
         }
     }
 
-    /// Takes the context whose turn it is to send.
+    /// Takes the packet delivery context whose turn it is to send.
     #[inline]
     pub(crate) fn pop_scheduled_context(&mut self) -> Option<PdcId> {
         self.active.pop_front()
@@ -456,7 +458,7 @@ impl Contexts {
         self.active_links.len()
     }
 
-    /// Ends a channel's turn. `more` says that it may have more to send.
+    /// Ends a channel's turn to send. `more` says that the channel may have more to send.
     #[inline]
     pub(crate) fn end_turn(&mut self, id: ChannelId, more: bool) {
         if more {
@@ -476,7 +478,7 @@ impl Contexts {
     }
 
     /// Limits packets to a host to `max_packet` bytes from now on. Longer packets that must be
-    /// retransmitted are fragmented then.
+    /// retransmitted are cut into fragments then.
     pub(crate) fn resize(&mut self, to: IpAddr, max_packet: u32) {
         let contexts = self.table.iter_mut().flatten().filter(|c| c.id.context().is_some());
         for context in contexts.filter(|c| c.dst.ip() == to) {
@@ -484,7 +486,7 @@ impl Contexts {
         }
     }
 
-    /// Returns whether no context has anything to send.
+    /// Returns whether no packet delivery context has anything to send.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.active.is_empty()
@@ -496,7 +498,7 @@ impl Contexts {
         core::mem::replace(&mut self.route(peer).asked, asked)
     }
 
-    /// Returns all channels.
+    /// Returns all packet delivery contexts and shared-memory channels.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Context> {
         self.table.iter().flatten().map(|context| &**context)
     }

@@ -12,9 +12,11 @@ crate::base::counters! {
         tx_eager: sum "messages",
         /// Messages offered by rendezvous.
         tx_rendezvous: sum "messages",
-        /// Messages sent eagerly for which the peer had no room, and which were then offered by rendezvous.
+        /// Eager messages for which the peer had no room, and which were then offered by
+        /// rendezvous.
         tx_deferred: sum "messages",
-        /// Times that a message was sent again to a peer of another implementation, because no receive matched it there.
+        /// Times that a message was sent again to a peer of another implementation, which had no
+        /// matching receive.
         tx_no_match: sum "times",
         /// RMA writes started.
         tx_writes: sum "operations",
@@ -22,9 +24,10 @@ crate::base::counters! {
         tx_reads: sum "operations",
         /// Atomic operations started.
         tx_atomics: sum "operations",
-        /// Operations that had to wait for others to the same peer, because of a fence or a promised order.
+        /// Operations that waited for others to the same peer, because of a fence or a promised
+        /// order.
         tx_parked: sum "operations",
-        /// Payload bytes of messages, writes and read responses given to packets the first time.
+        /// Payload bytes of messages, writes and read responses, without retransmissions.
         tx_payload_bytes: sum "bytes",
         /// Messages matched by a receive that was already posted.
         rx_expected: sum "messages",
@@ -34,13 +37,14 @@ crate::base::counters! {
         rx_payload_bytes: sum "bytes",
         /// Atomic operations of peers that were carried out.
         rx_atomics: sum "operations",
-        /// Packets that were taken as part of a packet run or as the end of the message behind one.
+        /// Packets taken as part of a packet run, or as the end of the message behind one.
         rx_run_packets: sum "packets",
         /// Bytes of unexpected and early messages held now.
         unexpected_bytes: sum "bytes",
         /// The largest value of `unexpected_bytes` so far.
         unexpected_bytes_peak: max "bytes",
-        /// Messages of which the engine kept the header only, because the budget for unexpected messages was spent.
+        /// Messages of which only the header was kept, because the budget for unexpected messages
+        /// was spent.
         rx_deferred: sum "messages",
         /// Packets refused because too many messages wait for a receive.
         rx_held_back: sum "packets",
@@ -48,33 +52,33 @@ crate::base::counters! {
         rx_malformed: sum "packets",
         /// Packets for another JobID or PIDonFEP, or from an address that does not own the context.
         rx_foreign: sum "packets",
-        /// Requests of peers of another implementation that were refused because of their JobID or PIDonFEP.
+        /// Requests of peers of another implementation, refused because of their JobID or PIDonFEP.
         rx_misaddressed: sum "packets",
-        /// Packets of peers of another implementation whose payload is not of the size that this endpoint uses.
+        /// Packets of peers of another implementation with another payload size.
         rx_other_payload: sum "packets",
-        /// Handshake packets sent: questions, and answers to the questions of peers.
+        /// Handshake packets sent, questions and answers.
         tx_handshakes: sum "packets",
-        /// Handshake packets not sent, because too many waited already.
+        /// Handshake packets not sent, because too many waited.
         tx_handshakes_dropped: sum "packets",
         /// Handshake packets received.
         rx_handshakes: sum "packets",
-        /// Handshake packets that prove nothing or answer no open question: late, or forged.
+        /// Handshake packets that prove nothing or answer no open question.
         rx_bad_handshakes: sum "packets",
-        /// Handshakes refused because the peer does not know the job's key, or proved that it knows another.
+        /// Handshakes refused because the peer does not know the job's key.
         rx_unauthorised: sum "handshakes",
-        /// Handshakes refused because the user did not name the peer and admits named peers only.
+        /// Handshakes refused because the user admits named peers only.
         rx_unlisted: sum "handshakes",
-        /// Handshakes refused because there are too many peers already that the user never named.
+        /// Handshakes refused because there are too many peers that the user never named.
         rx_crowded: sum "handshakes",
-        /// Peers that the user did not name and that were forgotten after a long silence.
+        /// Peers that the user did not name, forgotten after a long silence.
         peers_forgotten: sum "peers",
-        /// Packets of unverified peers that were not answered, because the limit of such answers was reached.
+        /// Packets of unverified peers beyond the limit of answers to such peers.
         rx_unanswered: sum "packets",
         /// Packets that contradict the message they claim to belong to.
         rx_inconsistent: sum "packets",
         /// Reads and fetching atomics refused for now, because the peer has too many answers to acknowledge.
         rx_unanswerable: sum "requests",
-        /// Remote accesses refused, for one of the three reasons below; the peer does not learn which.
+        /// Remote accesses refused, for one of the three reasons below.
         rx_access_refused: sum "accesses",
         /// Remote accesses with a key that no region has.
         rx_key_unknown: sum "accesses",
@@ -96,20 +100,20 @@ crate::base::counters! {
         hellos: sum "packets",
         /// Times the packets to a host had to become smaller.
         path_shrunk: sum "times",
-        /// Records sent on shared-memory channels to endpoints of this host.
+        /// Records sent on shared-memory channels.
         shm_tx_records: sum "records",
-        /// Records received on shared-memory channels, and taken.
+        /// Records received on shared-memory channels.
         shm_rx_records: sum "records",
-        /// Shared-memory channels that were opened to endpoints of this host.
+        /// Shared-memory channels opened.
         shm_channels: sum "channels",
-        /// Atomics sent with DF clear, so that routers may fragment them, because they are longer than the path carries
-        /// by now.
+        /// Atomics that the path no longer carries whole, sent so that routers may fragment them
+        /// (DF clear).
         tx_fragmentable: sum "packets",
-        /// Fragments of packets that were sent before and were longer than the path carries by now.
+        /// Fragments of earlier packets that the path no longer carries whole.
         tx_fragments: sum "packets",
         /// Fragments whose bytes had arrived before, in the packet that they replace.
         rx_fragments_repeated: sum "packets",
-        /// Late copies of packets that were dropped because fragments had replaced them.
+        /// Late copies of packets, dropped because fragments had replaced them.
         rx_originals_replaced: sum "packets",
     }
 }

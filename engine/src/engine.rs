@@ -55,13 +55,13 @@ pub struct Engine {
     liveness: Liveness,
     handshakes: Handshakes,
     unmatched: UnmatchedPackets,
-    /// Ids of messages of peers of another implementation.
+    /// Numbers for the messages of peers of another implementation, whose ids carry no order.
     message_ids: MessageIds,
-    /// Ids of writes of such peers.
+    /// Numbers for the RMA writes of peers of another implementation, whose ids carry no order.
     write_ids: MessageIds,
 }
 
-/// Builds a [`crate::step::Step`] from the fields of an engine.
+/// Builds a [`crate::step::Step`], which borrows the parts of an engine, from the engine's fields.
 macro_rules! step {
     ($engine:expr, $now:expr) => {
         crate::step::Step {
@@ -147,14 +147,14 @@ impl Engine {
         peer
     }
 
-    /// Returns the peer table.
+    /// Returns the table of the peers that this endpoint knows.
     #[must_use]
     #[inline]
     pub const fn peers(&self) -> &Peers {
         &self.peers
     }
 
-    /// Returns the configuration of the packet delivery contexts.
+    /// Returns the configuration of the packet delivery contexts below the engine.
     #[must_use]
     pub fn transport(&self) -> &reliability::Config {
         self.pdcs.config()
@@ -166,7 +166,7 @@ impl Engine {
         self.config.wire.as_ref()
     }
 
-    /// Returns the JobID of this endpoint.
+    /// Returns the JobID that this endpoint's requests carry.
     #[must_use]
     pub const fn job_id(&self) -> u32 {
         self.config.job_id
@@ -217,8 +217,8 @@ impl Engine {
         self.inbox.cancel(&mut step!(self, now), context)
     }
 
-    /// From now on reports every finished access of peers to registered regions, not only writes
-    /// with remote CQ data, by completions that only count.
+    /// Makes the engine report every finished access of peers to registered regions, not only
+    /// writes with remote CQ data, by completions that only count.
     pub const fn report_accesses(&mut self) {
         self.target.reports = true;
     }
@@ -229,22 +229,23 @@ impl Engine {
         self.outbound.release_region(&mut step!(self, now), region);
     }
 
-    /// Sets the longest time that an acknowledgement is delayed which neither the number of bytes nor
-    /// the sender's request makes due earlier
-    /// ([`TransportConfig::ack_delay`](crate::TransportConfig::ack_delay)). The engine assumes the same
-    /// of its peers before it probes them.
+    /// Sets the longest delay of acknowledgements that neither the number of bytes received nor the
+    /// sender's request makes due earlier
+    /// ([`TransportConfig::ack_delay`](crate::TransportConfig::ack_delay)). The engine assumes the
+    /// same delay of its peers before it probes them.
     pub fn set_ack_delay(&mut self, delay: Span) {
         self.pdcs.set_ack_delay(delay);
     }
 
     /// Handles the loss of packets of `lost` bytes that found no room in this host's receive buffer
-    /// (the socket's, for example), which has `buffer` bytes.
+    /// (of the socket, for example), which has `buffer` bytes.
     #[cold]
     pub fn handle_buffer_overflow(&mut self, lost: u64, buffer: u64) {
         self.pdcs.handle_buffer_overflow(lost, buffer);
     }
 
-    /// Records that this host's receive buffer is empty, for the first time after an overflow.
+    /// Records that the host's receive buffer was found empty, for the first time after an
+    /// overflow.
     #[cold]
     pub fn handle_buffer_drained(&mut self) {
         self.pdcs.handle_buffer_drained();
@@ -264,13 +265,13 @@ impl Engine {
         self.report.completions()
     }
 
-    /// Returns the next finished operation.
+    /// Returns the completion of the next finished operation and removes it from the queue.
     #[inline]
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.report.pop_completion()
     }
 
-    /// Returns the next event for the log.
+    /// Returns the next notice for the log and removes it from the queue.
     #[inline]
     pub fn poll_notice(&mut self) -> Option<Notice> {
         self.report.pop_notice()
@@ -330,8 +331,8 @@ impl Engine {
         }
     }
 
-    /// Adds packets that may leave now to `batch`, until the configured number is reached at the end
-    /// of a train. Returns true if there may be more.
+    /// Adds packets that may be sent now to `batch`, until it has the configured number of packets
+    /// at the end of a train. Returns true if there may be more.
     pub fn poll_transmit(&mut self, now: Time, batch: &mut Batch) -> bool {
         if !self.has_output() {
             return false;
@@ -368,7 +369,7 @@ impl Engine {
     }
 
     /// Returns whether [`Self::poll_transmit`] may have something to send. Drivers call it after
-    /// everything that arrived, and mostly there is nothing.
+    /// everything that arrived, and usually there is nothing.
     #[inline]
     fn has_output(&self) -> bool {
         !self.contexts.is_idle()
@@ -395,7 +396,7 @@ impl Engine {
         (&self.report.counters, self.pdcs.counters())
     }
 
-    /// Returns all open packet delivery contexts.
+    /// Returns information about all open packet delivery contexts.
     pub fn contexts(&self) -> impl Iterator<Item = PdcInfo> + '_ {
         self.contexts.iter().filter_map(|c| self.pdcs.info(c.id.context()?))
     }
@@ -412,8 +413,8 @@ impl Engine {
         self.outbound.ops().len() == 0 && self.contexts.is_idle() && !self.shm.has_output()
     }
 
-    /// Returns the bytes that were copied and that no peer has acknowledged. The user considers
-    /// many of them sent.
+    /// Returns the number of bytes that were copied and that no peer has acknowledged. The user
+    /// considers many of them sent.
     #[must_use]
     pub const fn copied_bytes(&self) -> u64 {
         self.outbound.ops().copied()
@@ -436,8 +437,8 @@ impl Engine {
         self.report.next_completion_of(space)
     }
 
-    /// Processes the events of the contexts, and the requests that the receiving and the sending
-    /// half have for each other.
+    /// Processes the events of the contexts, and the requests between the receiving half and the
+    /// sending half.
     #[inline]
     fn drain_events(&mut self, now: Time) {
         let first = self.pdcs.poll_event();
@@ -493,7 +494,7 @@ impl Engine {
         }
     }
 
-    /// Handles the rare events of contexts.
+    /// Handles an event of the transport that is rarer than a packet or an acknowledgement.
     #[cold]
     fn handle_event(&mut self, now: Time, event: Event<Part>) {
         match event {

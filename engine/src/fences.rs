@@ -29,36 +29,36 @@ impl OperationClasses {
     /// The empty set. The engine's own operations have it, such as the answers to a peer's reads,
     /// so they neither wait for operations of the user nor make those wait.
     pub const NONE: Self = Self(0);
-    /// Sends a message.
+    /// Class of operations that send a message.
     pub const SEND: Self = Self(1);
-    /// Reads the peer's memory.
+    /// Class of operations that read the peer's memory.
     pub const READ: Self = Self(1 << 1);
-    /// Writes the peer's memory.
+    /// Class of operations that write the peer's memory.
     pub const WRITE: Self = Self(1 << 2);
-    /// Atomic that returns a value.
+    /// Class of atomic operations that return a value.
     pub const FETCH: Self = Self(1 << 3);
-    /// Atomic that changes a value.
+    /// Class of atomic operations that change a value.
     pub const UPDATE: Self = Self(1 << 4);
-    /// All classes.
+    /// Set of all classes of operations.
     pub const ALL: Self = Self(0x1f);
-    /// Number of classes.
+    /// Number of classes of operations.
     const COUNT: usize = 5;
 
-    /// Returns whether the set is empty.
+    /// Returns whether the set of classes is empty.
     #[must_use]
     #[inline]
     pub const fn is_none(self) -> bool {
         self.0 == 0
     }
 
-    /// Returns the union of two sets.
+    /// Returns the union of two sets of classes.
     #[must_use]
     #[inline]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Returns the intersection of two sets.
+    /// Returns the intersection of two sets of classes.
     const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
@@ -77,15 +77,16 @@ impl BitOr for OperationClasses {
 }
 
 /// Order guarantees between operations to one peer, beyond the matching order of messages: for each
-/// class, the earlier classes that it waits for.
+/// class of operations, the classes of earlier operations that must end first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Order([OperationClasses; OperationClasses::COUNT]);
 
 impl Order {
-    /// No guarantee.
+    /// No order guarantee beyond the matching order of messages.
     pub const NONE: Self = Self([OperationClasses::NONE; OperationClasses::COUNT]);
 
-    /// Adds the guarantee that `later` takes effect after `earlier`.
+    /// Adds the guarantee that operations of the classes `later` take effect after those of
+    /// `earlier`.
     #[must_use]
     pub fn with(mut self, later: OperationClasses, earlier: OperationClasses) -> Self {
         for class in later.each() {
@@ -100,7 +101,8 @@ impl Order {
         !self.before(later).and(earlier).is_none()
     }
 
-    /// Returns the classes of the earlier operations that an operation of these classes waits for.
+    /// Returns the classes of the earlier operations for which an operation of these classes must
+    /// wait.
     #[inline]
     fn before(&self, classes: OperationClasses) -> OperationClasses {
         classes.each().fold(OperationClasses::NONE, |sum, class| sum | self.0[class])
@@ -114,12 +116,12 @@ pub(crate) struct FenceRequest {
     pub(crate) before: OperationClasses,
 }
 
-/// The unfinished operations to one peer.
+/// The user's unfinished operations to one peer, for ordering.
 #[derive(Debug, Default)]
 struct OpenOperations {
-    /// Number of operations that are not parked, by class.
+    /// Number of operations of each class that have started and not ended.
     begun: [u32; OperationClasses::COUNT],
-    /// Parked operations in order: key, classes, and the classes that each waits for.
+    /// Parked operations in order: the key, the classes, and the classes for which each waits.
     parked: VecDeque<(Key, OperationClasses, OperationClasses)>,
 }
 
@@ -143,7 +145,7 @@ impl OpenOperations {
     }
 }
 
-/// Unfinished operations of the user, by peer.
+/// The user's unfinished operations by peer, for ordering.
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
     open: Vec<OpenOperations>,
@@ -214,14 +216,16 @@ impl Fences {
         true
     }
 
-    /// Returns whether an operation to a peer that waits for `before` would start at once.
+    /// Returns whether an operation to a peer would start at once if it must wait for the classes
+    /// `before`.
     #[inline]
     pub(crate) fn can_start(&self, peer: PeerId, before: OperationClasses) -> bool {
         let Some(open) = self.open.get(peer.0 as usize) else { return true };
         open.parked.is_empty() && (before.is_none() || !open.has(before))
     }
 
-    /// Counts the end of an operation that had started. Returns whether others are parked.
+    /// Counts the end of an operation that had started. Returns whether operations to the peer are
+    /// parked.
     #[inline]
     pub(crate) fn end(&mut self, peer: PeerId, classes: OperationClasses) -> bool {
         let open = self.peer_mut(peer);
@@ -258,13 +262,13 @@ impl Fences {
         self.open.iter().map(count).sum()
     }
 
-    /// Returns the peers with parked operations.
+    /// Returns the peers to which operations are parked, waiting for earlier ones.
     pub(crate) fn waiting_peers(&self) -> Vec<PeerId> {
         let all = (0..).zip(&self.open).filter(|(_, open)| !open.parked.is_empty());
         all.map(|(peer, _)| PeerId(peer)).collect()
     }
 
-    /// Drops all parked operations to this peer.
+    /// Drops all parked operations to a peer that is gone.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.peer_mut(peer).parked.clear();
     }

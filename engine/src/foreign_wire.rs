@@ -10,9 +10,9 @@ use crate::reliability::Dialect;
 /// The fields by which requests name an endpoint of another implementation, besides its address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PeerAddress {
-    /// PIDonFEP, 12 bits.
+    /// PIDonFEP of the endpoint in request headers, 12 bits.
     pub pid_on_fep: u16,
-    /// Resource index, 12 bits.
+    /// Resource index of the endpoint in request headers, 12 bits.
     pub index: u16,
     /// The id under which the peer knows this endpoint. The reference provider compares it when it
     /// matches messages.
@@ -33,14 +33,15 @@ pub struct ForeignWire {
     pub port: Option<u16>,
     /// Requests of another JobID or to another PIDonFEP are refused. Otherwise both are ignored.
     pub checks_job: bool,
-    /// An ICMP "port unreachable" is evidence that the peer has gone. It is none where peers receive
-    /// without a UDP socket: their kernel then reports that for each packet they receive.
+    /// True if an ICMP "port unreachable" is evidence that the peer has gone. It is none where
+    /// peers receive without a UDP socket: their kernel then sends such a message for each packet
+    /// that they receive.
     pub heeds_refusals: bool,
     /// Payload in bytes of every packet of a message but the last one.
     pub payload: u16,
     /// Address of a peer of which the user named only the IP address and the port.
     pub peer: PeerAddress,
-    /// The forms of acknowledgements and control packets.
+    /// The forms of acknowledgements and control packets that the other implementation uses.
     pub dialect: Dialect,
 }
 
@@ -66,8 +67,8 @@ impl ForeignWire {
         }
     }
 
-    /// Returns the wire of SUET, with packets of `payload` bytes: what the datagrams of its provider
-    /// have room for, 1416 over Ethernet.
+    /// Returns the wire format of SUET, with packets of `payload` bytes, as many as the datagrams
+    /// of its provider have room for: 1416 over Ethernet.
     #[must_use]
     pub const fn suet(payload: u16) -> Self {
         Self {

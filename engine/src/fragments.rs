@@ -7,15 +7,15 @@ use crate::part::Part;
 use crate::reliability::PdcId;
 use crate::slab::Key;
 
-/// A packet whose payload was cut into fragments.
+/// A packet whose payload was cut into fragments, because its path carries less than before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Original {
-    /// Payload bytes of the original.
+    /// Payload bytes of the packet before it was cut.
     pub(crate) len: u32,
     /// The PSN of the original, counted from the first PSN of its context. That first PSN changes when the peer makes
     /// the context start again.
     pub(crate) index: u32,
-    /// The number of fragments that the original was cut into.
+    /// Number of fragments that the packet was cut into.
     pub(crate) count: u8,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Fragments {
     /// The originals by operation and payload offset. An entry is kept until its operation has ended, because its
     /// fragments may have to be sent again.
     originals: HashMap<Key, BTreeMap<u32, Original>>,
-    /// Fragments that have no PSN yet.
+    /// Fragments that have no packet sequence number (PSN) yet, by context.
     waiting: HashMap<PdcId, VecDeque<Part>>,
 }
 
@@ -37,7 +37,7 @@ impl Fragments {
         self.originals.is_empty()
     }
 
-    /// Returns whether fragments wait to be sent.
+    /// Returns whether fragments of cut packets wait to be sent.
     #[inline]
     pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
@@ -61,7 +61,7 @@ impl Fragments {
         self.waiting.entry(id).or_default().extend(rest);
     }
 
-    /// Removes the packets of an operation that has ended.
+    /// Removes the records of the cut packets of an operation that has ended.
     #[cold]
     pub(crate) fn forget(&mut self, op: Key) {
         self.originals.remove(&op);
@@ -80,7 +80,7 @@ impl Fragments {
         Some((*waiting.front()?, waiting.len() == 1))
     }
 
-    /// Removes the fragment that [`Self::next_waiting`] returned.
+    /// Removes the fragment that [`Self::next_waiting`] returned, because it was sent.
     pub(crate) fn pop_waiting(&mut self, id: PdcId) {
         if let Some(waiting) = self.waiting.get_mut(&id) {
             waiting.pop_front();

@@ -36,10 +36,10 @@ pub use proofs::RecordedHandshake;
 pub(crate) use receive::{HandshakeContext, HandshakeOutcome};
 pub use secrets::{SecretEvent, SharedSecret};
 
-/// Wait for the answer to the first question. It doubles with each repetition.
+/// Wait for the answer to the first question of a handshake. It doubles with each repetition.
 const FIRST_WAIT: Span = Span::millis(5);
-/// From this wait on, questions use any path set: questions on several paths had no answer, so all
-/// paths of the usual set may be broken.
+/// Wait between questions from which on the questions may use all path sets: questions on several
+/// paths had no answer, so all paths of the usual set may be broken.
 const LONG_WAIT: Span = Span::millis(40);
 /// Number of packets for each consecutive question while the peer does not answer, each packet on a path
 /// of its own. Paths may have failed in both directions, and trying one after the other takes long. If
@@ -51,7 +51,7 @@ const COPIES: [u32; 6] = [1, 4, 8, 8, 8, 4];
 /// many absent peers at once sends little more than one packet for each question.
 const COPY_BURST: u64 = 1024;
 const COPIES_A_SECOND: u64 = 10_000;
-/// Longest wait between two questions.
+/// Longest wait between two questions of a handshake that has no answer.
 const LONGEST_WAIT: Span = Span::secs(1);
 /// Time for which a proven answer may follow the first unproven one. A peer with the key answers the
 /// next question. An attacker on the path who drops its answers can keep the two apart anyway.
@@ -60,7 +60,7 @@ const UNPROVEN_DEADLINE: Span = Span::secs(3);
 /// as a small packet and is not larger than the question.
 const BURST: u64 = 4096;
 const ANSWERS_A_SECOND: u64 = 50_000;
-/// Largest number of handshake packets that wait to be sent.
+/// Largest number of handshake packets that wait in the queue to be sent.
 const MAX_OUT: usize = 1 << 16;
 /// Longest time that the network may hold a packet back.
 const LIFETIME: Span = Span::secs(1);
@@ -81,7 +81,7 @@ impl Cookies {
     /// period (69 s) and at most two.
     const AGE_BITS: u32 = 36;
 
-    /// Longest time for which a cookie is valid.
+    /// Longest time for which a handshake cookie is valid.
     const LIFETIME: Span = Span(2 << Self::AGE_BITS);
 
     fn compute(
@@ -131,7 +131,7 @@ impl Cookies {
     }
 }
 
-/// The number of packets of one kind that may still leave.
+/// A token bucket: the number of packets of one kind that may still be sent now.
 #[derive(Debug)]
 struct Allowance {
     left: u64,
@@ -157,7 +157,7 @@ impl Allowance {
     }
 }
 
-/// The reaction to a peer that does not know this endpoint.
+/// The reaction to a peer that reports that it does not know this endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UnknownReply {
     /// A handshake is already under way, so there is nothing to do.
@@ -168,7 +168,7 @@ pub(crate) enum UnknownReply {
     Forget,
 }
 
-/// A peer that does not answer the handshake.
+/// A peer that does not answer the handshake of this endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SilentPeer {
     /// The peer has not answered for this time. The handshake is repeated.
@@ -183,14 +183,14 @@ pub(crate) enum SilentPeer {
 /// The set of paths from which the path of a handshake packet is drawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum HandshakePaths {
-    /// The paths that data packets normally use.
+    /// The paths that data packets normally use (the usual path set).
     Near,
     /// All path sets, because every path of the usual set may be broken
     /// ([`entropy_count`]).
     Wide,
 }
 
-/// A handshake that this endpoint began.
+/// A handshake that this endpoint began and that is not finished.
 #[derive(Debug)]
 struct PendingHandshake {
     nonce: u64,
@@ -200,20 +200,20 @@ struct PendingHandshake {
     since: Time,
     next: Time,
     wait: Span,
-    /// Paths on which the question is sent.
+    /// Set of paths from which the handshake packets take theirs.
     reach: HandshakePaths,
-    /// Index in [`COPIES`] of the next question.
+    /// Index in [`COPIES`], the number of packets per question, for the next question.
     urgency: u8,
-    /// The user was notified that the handshake takes long.
+    /// The user was notified that the handshake takes long, so no other notice is needed.
     reported: bool,
-    /// The peer answers that its user has not named this endpoint.
+    /// The peer answers that its user does not name this endpoint, so it is not admitted yet.
     unlisted: bool,
     /// The peer is verified already, and may have forgotten this endpoint. If it does not answer,
     /// its contexts decide how long to wait for it.
     renews: bool,
-    /// Number of cookies that the peer did not accept.
+    /// Number of cookies returned to the peer that it did not accept.
     stale: u32,
-    /// The first answer without a valid proof, and when it arrived.
+    /// The first answer that had no valid proof of the job key, and when it arrived.
     unproven: Option<(OpError, Time)>,
 }
 
@@ -239,19 +239,20 @@ impl PendingHandshake {
 pub(crate) struct Handshakes {
     cookies: Cookies,
     random: SecretRng,
-    /// Answers to unverified peers.
+    /// Limit on the answers to unverified peers.
     answers: Allowance,
-    /// Packets of questions beyond one for each question.
+    /// Limit on the additional packets that repeat a handshake question on other paths.
     copies: Allowance,
     asking: BTreeMap<PeerId, PendingHandshake>,
-    /// Time of the next check, not later than the next question.
+    /// Time of the next check of all handshakes, not later than the next question.
     due: Option<Time>,
-    /// Packets to be sent, each with the number that selects its path.
+    /// Handshake packets that wait to be sent, each with the number that selects its path.
     out: VecDeque<(SocketAddr, Handshake, HandshakePaths, u32)>,
     repeats: RecentQuestions,
-    /// Packets dropped because the queue was full, not yet counted.
+    /// Number of packets that were dropped because the queue was full and that no counter has
+    /// counted yet.
     dropped: u64,
-    /// Changes of secrets that the driver has not seen.
+    /// Changes of shared secrets that the driver has not taken yet.
     secrets: VecDeque<SecretEvent>,
 }
 
@@ -272,7 +273,7 @@ impl Handshakes {
         }
     }
 
-    /// Returns a handshake packet with this endpoint's own values.
+    /// Returns a handshake packet of a given stage with this endpoint's own identity.
     const fn own_handshake(config: &Config, stage: Stage) -> Handshake {
         Handshake {
             stage,
@@ -289,7 +290,8 @@ impl Handshakes {
         }
     }
 
-    /// Queues `copies` packets, each for another path while there is another.
+    /// Queues `copies` copies of a handshake packet, each on another path as long as there are more
+    /// paths.
     fn send(&mut self, to: SocketAddr, packet: Handshake, reach: HandshakePaths, copies: u32) {
         let first = self.random.next_u32();
         for copy in 0..copies {
@@ -345,9 +347,10 @@ impl Handshakes {
         self.ask(now, config, (peer, state), false);
     }
 
-    /// Repeats the handshake with a verified peer, whose contexts go on meanwhile: the peer is silent,
-    /// or another instance claims its address. A peer that encrypts and has forgotten this endpoint
-    /// cannot say so, because it drops encrypted packets of senders that it does not know.
+    /// Repeats the handshake with a verified peer, whose contexts continue meanwhile, because the
+    /// peer is silent, or another instance claims its address. A peer that encrypts and has
+    /// forgotten this endpoint cannot report that, because it drops encrypted packets of senders
+    /// that it does not know.
     pub(crate) fn renew(&mut self, now: Time, config: &Config, peer: PeerId, state: &PeerState) {
         self.ask(now, config, (peer, state), true);
     }
@@ -399,7 +402,7 @@ impl Handshakes {
         }
     }
 
-    /// Sends the current question of a handshake in `copies` packets.
+    /// Sends the current question of a handshake in `copies` packets on different paths.
     fn send_question(
         &mut self,
         config: &Config,
@@ -436,7 +439,7 @@ impl Handshakes {
         peers.at(from).find(asked)
     }
 
-    /// Returns whether this endpoint has a handshake with this nonce under way.
+    /// Returns whether one of this endpoint's own handshakes has this nonce.
     fn is_own_nonce(&self, nonce: u64) -> bool {
         self.asking.values().any(|asking| asking.nonce == nonce)
     }
@@ -511,8 +514,9 @@ impl Handshakes {
         self.due = Some(self.due.map_or(asking.next, |due| due.min(asking.next)));
     }
 
-    /// Keeps what an answer without a valid proof says, as the error of the handshake if no proven
-    /// answer follows. Returns whether it is the first such answer of a handshake that may fail.
+    /// Keeps the error in an answer without a valid proof, as the error of the handshake if no
+    /// proven answer follows. Returns whether it is the first such answer of a handshake that may
+    /// fail.
     fn keep_unproven(&mut self, now: Time, peer: PeerId, error: OpError) -> bool {
         let Some(asking) = self.asking.get_mut(&peer) else { return false };
         let first = asking.unproven.is_none() && asking.cookie.is_none() && !asking.renews;
@@ -527,17 +531,17 @@ impl Handshakes {
         self.asking.get(&peer).is_some_and(|asking| asking.unlisted)
     }
 
-    /// Returns all unfinished handshakes as text.
+    /// Returns a description of all unfinished handshakes, for the log.
     pub(crate) fn describe_pending(&self) -> String {
         format!("{:?}", self.asking)
     }
 
-    /// Returns the peers with unfinished handshakes.
+    /// Returns the peers with which this endpoint has begun a handshake that is unfinished.
     pub(crate) fn pending_peers(&self) -> impl Iterator<Item = PeerId> + '_ {
         self.asking.keys().copied()
     }
 
-    /// Ends the handshake with a peer.
+    /// Ends this endpoint's handshake with a peer without a result.
     fn stop(&mut self, peer: PeerId) {
         self.asking.remove(&peer);
     }
@@ -650,8 +654,8 @@ impl Handshakes {
         packet.expected == 0 || packet.expected == config.instance.get()
     }
 
-    /// Sends an endpoint the reason why its handshake is refused. A proof would tell nothing to an
-    /// endpoint of another version, or to one with another key.
+    /// Sends an endpoint the reason why its handshake is refused. The refusal carries no proof for
+    /// an endpoint of another version, or with another key, which could not check it.
     fn send_refusal(
         &mut self,
         config: &Config,
@@ -672,7 +676,7 @@ impl Handshakes {
         self.send_answer(asker, answer);
     }
 
-    /// Sends a cookie to an unverified peer.
+    /// Sends a challenge with a cookie to an unverified peer.
     fn send_challenge(
         &mut self,
         now: Time,
@@ -703,7 +707,7 @@ impl Handshakes {
         })
     }
 
-    /// Notifies an endpoint that it is verified.
+    /// Notifies an endpoint that its confirmation was accepted, so it is verified.
     fn send_welcome(
         &mut self,
         config: &Config,

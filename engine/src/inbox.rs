@@ -30,7 +30,7 @@ use unreported_losses::UnreportedLosses;
 
 pub(crate) use send_requests::SendRequest;
 
-/// The receiving half of an endpoint's two-sided messages.
+/// The receiving half of an endpoint's two-sided messages: receives, and messages that arrived.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     posted: Posted,
@@ -39,7 +39,8 @@ pub(crate) struct Inbox {
     streams: Streams,
     send_requests: SendRequestQueue,
     budget: Budget,
-    /// Losses of peers that a later receive must report.
+    /// Losses of peers that no operation has reported to the user, and that a later receive must
+    /// report.
     unreported: UnreportedLosses,
 }
 
@@ -58,12 +59,12 @@ impl Inbox {
         }
     }
 
-    /// Prepares for the messages of a channel.
+    /// Prepares the ordering table for the messages of a new channel.
     pub(crate) fn open_stream(&mut self, context: ChannelId) {
         self.streams.open(context);
     }
 
-    /// Returns the requests to the sending half.
+    /// Returns the queue of requests from the receiving half to the sending half.
     #[inline]
     pub(crate) const fn send_requests(&mut self) -> &mut SendRequestQueue {
         &mut self.send_requests
@@ -103,7 +104,7 @@ impl Inbox {
         self.budget.count_holdings(holdings);
     }
 
-    /// Returns the messages that are not finished.
+    /// Returns the inbound messages that are not finished.
     pub(crate) const fn pending(&self) -> &Pending {
         &self.messages
     }

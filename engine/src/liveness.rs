@@ -7,16 +7,17 @@ use crate::config::Config;
 /// Time for which a host may report that no socket is bound to a peer's port before the engine
 /// gives the peer up. The peer may be about to open its endpoint.
 pub(crate) const REFUSED_DEADLINE: Span = Span::secs(3);
-/// Silence of a peer after which the user is notified.
+/// Time for which a peer must be silent before the user is notified.
 pub(crate) const LONG_SILENCE: Span = Span::secs(10);
 
 /// The times for which the engine waits for silent peers. They follow from the two deadlines of the
 /// configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SilenceTimes {
-    /// The limit where nothing else is known ([`crate::TransportConfig::progress_deadline`]).
+    /// The longest wait for a silent peer ([`crate::TransportConfig::progress_deadline`]), unless
+    /// more is known about it.
     deadline: Span,
-    /// The limit where the peer's host answers ([`crate::Config::stopped_deadline`]).
+    /// The longest wait for a silent peer whose host answers ([`crate::Config::stopped_deadline`]).
     stopped_deadline: Span,
 }
 
@@ -39,7 +40,8 @@ impl SilenceTimes {
         self.stopped_deadline > self.deadline && waited >= self.until_question()
     }
 
-    /// Returns the age up to which a packet of another endpoint shows that its host answers.
+    /// Returns the age up to which a packet of another endpoint on the peer's host shows that the
+    /// host answers.
     pub(crate) fn host_answers_for(self) -> Span {
         self.deadline / 2
     }
@@ -100,7 +102,8 @@ impl Liveness {
         due
     }
 
-    /// Returns whether a peer that was last heard at `last` has been silent for too long.
+    /// Returns whether nothing was heard of a peer for the keepalive interval; its last packet
+    /// arrived at `last`.
     pub(crate) fn is_silent(&self, now: Time, last: Time) -> bool {
         now.since(last) >= self.interval
     }

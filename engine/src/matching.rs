@@ -16,10 +16,10 @@ pub(crate) use unexpected::{Unexpected, UnexpectedMessage};
 
 use crate::operation::{MatchSpace, PeerId};
 
-/// Largest number of ignore masks that get an index of their own.
+/// Largest number of ignore masks for which receives and messages have an index of their own.
 const MAX_MASKS: usize = 6;
 
-/// Source of a [`Key`] that accepts every peer.
+/// Source of a match [`Key`] that accepts messages of every peer.
 const ANY: u32 = u32::MAX;
 
 /// The key of an index: the tag without the ignored bits, and the source or [`ANY`].
@@ -38,7 +38,7 @@ pub(crate) struct Envelope {
     pub(crate) tag: u64,
 }
 
-/// The messages that a receive, or a peek, accepts.
+/// The source, tag and matching space of the messages that a receive, or a peek, accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MatchRequest {
     pub(crate) space: MatchSpace,

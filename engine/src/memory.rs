@@ -8,17 +8,17 @@ use crate::base::UserSlice;
 /// A user buffer: no bytes, one range (without allocation), or an iovec.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Buf {
-    /// No bytes.
+    /// A buffer of no bytes.
     #[default]
     Empty,
-    /// One contiguous range.
+    /// A buffer that is one contiguous range of memory.
     One(UserSlice),
-    /// Several ranges, in order.
+    /// A buffer of several ranges of memory, in order (an iovec).
     Many(Box<[UserSlice]>),
 }
 
 impl Buf {
-    /// Creates a contiguous buffer that an operation lends.
+    /// Creates a contiguous buffer at address `base` that the application lends to an operation.
     #[must_use]
     pub const fn new(base: u64, len: u64) -> Self {
         Self::One(UserSlice::lent(base, len))
@@ -34,7 +34,7 @@ impl Buf {
         }
     }
 
-    /// Returns the ranges in order.
+    /// Returns the memory ranges of the buffer in order.
     #[must_use]
     pub fn slices(&self) -> &[UserSlice] {
         match self {
@@ -44,7 +44,7 @@ impl Buf {
         }
     }
 
-    /// Returns the total length in bytes, saturating.
+    /// Returns the total length of the buffer in bytes, saturating.
     #[must_use]
     pub fn len(&self) -> u64 {
         match self {
@@ -65,7 +65,7 @@ impl Buf {
         }
     }
 
-    /// Returns whether the buffer has no bytes.
+    /// Returns whether the buffer has a length of zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -104,7 +104,7 @@ impl Buf {
         }
     }
 
-    /// Returns a part of the buffer, shortened to what lies inside the buffer.
+    /// Returns the part of the buffer from `offset` on, of `len` bytes or as many as there are.
     #[must_use]
     pub fn part(&self, offset: u64, len: u64) -> Self {
         if let Self::One(slice) = self {
@@ -116,17 +116,17 @@ impl Buf {
     }
 }
 
-/// The payload of a packet or shared-memory record.
+/// The payload of a packet or shared-memory record, at hand or still to be fetched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Payload<'a> {
-    /// The bytes.
+    /// The payload bytes themselves.
     Here(&'a [u8]),
     /// A payload of this length in bytes that must be fetched ([`Memory::fetch`]).
     Elsewhere(u64),
 }
 
 impl Payload<'_> {
-    /// Returns the length in bytes.
+    /// Returns the length of the payload in bytes.
     pub(crate) const fn len(&self) -> u64 {
         match self {
             Self::Here(bytes) => bytes.len() as u64,
@@ -134,7 +134,7 @@ impl Payload<'_> {
         }
     }
 
-    /// Copies the bytes from `at` on into all of `to`. Returns whether that was possible.
+    /// Copies the payload bytes from `at` on into all of `to`. Returns whether that was possible.
     #[inline]
     pub(crate) fn place<M: Memory>(&self, mem: &mut M, to: UserSlice, at: u64) -> bool {
         match self {
@@ -158,26 +158,26 @@ impl Payload<'_> {
     }
 }
 
-/// The access to a registered range that a remote operation needs.
+/// The kind of access to a registered memory region that a remote operation needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// FI_REMOTE_READ.
+    /// The peer reads the region (FI_REMOTE_READ).
     RemoteRead,
-    /// FI_REMOTE_WRITE.
+    /// The peer writes the region (FI_REMOTE_WRITE).
     RemoteWrite,
-    /// FI_REMOTE_READ together with FI_REMOTE_WRITE: an atomic that changes values and also returns or compares the old
-    /// ones.
+    /// The peer reads and writes the region (FI_REMOTE_READ and FI_REMOTE_WRITE): an atomic that
+    /// changes values and also returns or compares the old ones.
     RemoteReadWrite,
 }
 
-/// The reason why an access by key was refused.
+/// The reason why a peer's access to memory by key was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyError {
-    /// No registration has this key.
+    /// No registered memory region has this key.
     BadKey,
-    /// The range is not inside the registration.
+    /// The range of the access is not inside the registered region.
     OutOfRange,
-    /// The registration does not allow this access.
+    /// The region was registered without permission for this kind of access.
     Permission,
     /// The key is valid, but copying to or from the region's device memory, which the CPU cannot
     /// access, failed.
@@ -190,7 +190,7 @@ impl fmt::Display for KeyError {
             Self::BadKey => "no memory region has this key",
             Self::OutOfRange => "the range is not inside the memory region",
             Self::Permission => "the memory region does not allow this access",
-            Self::Uncopied => "the memory region could not be copied",
+            Self::Uncopied => "the device memory of the region could not be copied",
         })
     }
 }
@@ -228,7 +228,7 @@ pub trait Memory {
         let _ = (to, at);
         false
     }
-    /// Copies like [`Memory::fetch`], into memory of the engine.
+    /// Copies payload like [`Memory::fetch`], but into a buffer `out` of the engine.
     fn fetch_out(&mut self, out: &mut [u8], at: u64) -> bool {
         let _ = (out, at);
         false

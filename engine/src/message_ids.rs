@@ -11,40 +11,40 @@ use crate::channel::ChannelId;
 /// given up those that are so far behind.
 const MAX_OPEN: usize = 4096;
 
-/// A message of which packets are missing.
+/// A message from a foreign peer of which packets are missing.
 #[derive(Clone, Copy, Debug)]
 struct OpenMessage {
     number: u16,
-    /// Bytes that arrived.
+    /// Number of payload bytes of the message that have arrived.
     received: u64,
     started: bool,
 }
 
-/// The messages of one context.
+/// The messages that a foreign peer sends on one context.
 #[derive(Debug, Default)]
 struct Stream {
-    /// The number of the next message.
+    /// The number that the next message to begin on the context gets.
     next: u16,
-    /// The open messages by the peer's id.
+    /// The messages of which packets are missing, by the id that the peer gave them.
     open: HashMap<u16, OpenMessage>,
 }
 
-/// The messages of all contexts that foreign peers opened.
+/// The numbers of the messages on all contexts that foreign peers opened.
 #[derive(Debug, Default)]
 pub(crate) struct MessageIds {
     streams: HashMap<ChannelId, Stream>,
 }
 
-/// A packet of a message.
+/// The facts about a packet of a foreign peer that show which message it belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessagePacket {
-    /// The peer's id of the message.
+    /// The message id in the packet's header, which the peer chose.
     pub(crate) id: u16,
-    /// The packet is the first of its message (SOM).
+    /// The packet is marked as the first of its message (SOM).
     pub(crate) first: bool,
-    /// Bytes of payload.
+    /// Payload bytes that the packet carries.
     pub(crate) len: u64,
-    /// Length of the message.
+    /// Length of the whole message in bytes.
     pub(crate) total: u64,
 }
 
@@ -75,7 +75,7 @@ impl MessageIds {
         self.streams.values().map(|stream| stream.open.len()).sum()
     }
 
-    /// Forgets the messages of a context that has ended.
+    /// Forgets the incomplete messages of a context that has ended.
     pub(crate) fn close(&mut self, context: ChannelId) {
         self.streams.remove(&context);
     }

@@ -8,7 +8,7 @@ use crate::matching::Envelope;
 use crate::memory::{Buf, Memory, Payload};
 use crate::operation::{PeerId, Visibility};
 
-/// The place of a packet in its message.
+/// A packet's payload and its place in the message that the packet belongs to.
 #[derive(Clone, Copy)]
 pub(crate) struct MessagePart<'a> {
     pub(crate) offset: u64,
@@ -19,26 +19,26 @@ pub(crate) struct MessagePart<'a> {
     pub(crate) fetchable: bool,
 }
 
-/// The destination of the bytes of a message.
+/// The place where the bytes of an inbound message are written.
 #[derive(Debug)]
 pub(crate) enum MessageBuffer {
-    /// No buffer yet: only the header is known, and no payload came with it.
+    /// No buffer yet: only the message's header is known, and no payload came with it.
     None,
-    /// A buffer of the engine, because no receive has matched yet.
+    /// A buffer of the engine that keeps the message, because no receive has matched yet.
     Stash(Vec<u8>),
-    /// The buffer of the receive that matched.
+    /// The user's buffer of the receive that the message matched.
     User(Target),
-    /// The user discarded the message.
+    /// No buffer: the user discarded the message.
     Discard,
 }
 
-/// The receive that a message matched.
+/// The receive that an inbound message matched, with its buffer.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) buf: Buf,
-    /// Offset in `buf` at which the message begins.
+    /// Offset in `buf`, in bytes, at which the message begins.
     pub(crate) at: u64,
-    /// Number of bytes that the receive has room for.
+    /// Number of bytes of the message for which the receive's buffer has room.
     pub(crate) room: u64,
     pub(crate) context: u64,
     pub(crate) visibility: Visibility,
@@ -112,7 +112,7 @@ impl Target {
     }
 }
 
-/// The values of a rendezvous header by which the receiver reads the message.
+/// The values of a rendezvous header by which the receiver reads the message from the sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Offer {
     pub(crate) key: u64,
@@ -120,30 +120,31 @@ pub(crate) struct Offer {
     pub(crate) resource: u16,
 }
 
-/// Progress of reading a rendezvous message.
+/// Progress of reading a rendezvous message from its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pull {
     /// The message is not a rendezvous, or arrives completely in its own packets.
     No,
-    /// The sender waits for a read.
+    /// The sender has offered the message and waits for this endpoint to read it.
     Offered(Offer),
-    /// The bytes the receive has room for are being read.
+    /// The bytes for which the receive has room are being read from the sender.
     Reading(Offer),
-    /// No more is read.
+    /// Reading has ended: no more of the message is read.
     Done,
 }
 
-/// The length of a message, and how much of it has arrived.
+/// The length of an inbound message, and the number of its bytes that have arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MessageExtent {
-    /// Length of the whole message.
+    /// Length of the whole message in bytes.
     pub(crate) total: u64,
     /// Bytes that arrive in the message's own packets: all, or the eager part of a rendezvous.
     pub(crate) eager: u64,
     pub(crate) received: u64,
     /// The first packet has arrived, so the envelope is complete.
     pub(crate) started: bool,
-    /// There was no room for the payload, so it is dropped, and the sender will offer it.
+    /// There was no room for the payload, so the receiver drops it, and the sender will offer the
+    /// message again.
     pub(crate) deferred: bool,
 }
 
@@ -155,12 +156,12 @@ impl MessageExtent {
     }
 }
 
-/// The values of a message that its packets carry.
+/// The properties of an inbound message that its packets carry: id, envelope, lengths.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MessageHeader {
     /// The channel on which the message arrives.
     pub(crate) context: ChannelId,
-    /// The message id on that channel.
+    /// The message id, which numbers the messages on that channel.
     pub(crate) id: u16,
     pub(crate) envelope: Envelope,
     pub(crate) data: Option<u64>,
@@ -194,7 +195,8 @@ impl MessageHeader {
         }
     }
 
-    /// Creates an unfinished message.
+    /// Creates the record of an inbound message with this header, of which packets are still
+    /// missing.
     pub(crate) const fn message(self, now: Time, place: MessageBuffer) -> Message {
         Message {
             head: self,
@@ -221,7 +223,7 @@ impl Message {
     }
 }
 
-/// The kind of budget that the header of a message is charged to.
+/// The account to which the header of a message is charged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum HeaderKind {
     /// The header is not charged, because a receive has taken the message.
@@ -238,7 +240,8 @@ pub(crate) enum HeaderKind {
 pub(crate) struct Charge {
     pub(crate) bytes: u64,
     pub(crate) header: HeaderKind,
-    /// The ring bytes that the message's record took, if there was no room for its header, or for its bytes.
+    /// The ring bytes that the message's record took, if the budget had no room for its header, or
+    /// for its bytes.
     pub(crate) beyond_headers: u64,
     pub(crate) beyond_bytes: u64,
     /// The peer was outside the job when the message arrived.
@@ -246,7 +249,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// The charge of a message that uses no budget.
+    /// The charge of a message that uses none of the budget for unmatched messages.
     pub(crate) const NONE: Self = Self {
         bytes: 0,
         header: HeaderKind::None,
@@ -255,22 +258,22 @@ impl Charge {
         outside: false,
     };
 
-    /// Returns whether nothing is charged.
+    /// Returns whether the message uses none of the budget for unmatched messages.
     pub(crate) const fn is_none(&self) -> bool {
         matches!(self.header, HeaderKind::None) && self.bytes == 0
     }
 }
 
-/// An inbound message.
+/// An inbound message that is not finished.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) head: MessageHeader,
     pub(crate) place: MessageBuffer,
-    /// Time at which the last packet arrived.
+    /// Time at which the last packet of the message arrived.
     pub(crate) touched: Time,
     /// The share of the budget for unmatched messages that this message takes.
     pub(crate) charge: Charge,
-    /// Context of the user's claim, if the message is claimed.
+    /// The user's context with which the message was claimed, if it is claimed.
     pub(crate) claimed: Option<u64>,
     /// Error for the receive that matches the message, because its sender is gone.
     pub(crate) broken: Option<OpError>,

@@ -17,9 +17,9 @@ pub struct PeerId(pub u32);
 /// The matching space of a two-sided message. A message matches only receives of the same space.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MatchSpace {
-    /// FI_MSG: matched by order (and source) alone.
+    /// Untagged messages (FI_MSG), matched by order (and source) alone.
     Untagged,
-    /// FI_TAGGED: matched by tag (and source).
+    /// Tagged messages (FI_TAGGED), matched by tag (and source).
     Tagged,
     /// Messages of collective operations, kept apart from all others: matched by tag (and source).
     Collective,
@@ -29,44 +29,46 @@ pub enum MatchSpace {
 /// end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Visibility {
-    /// Success and failure both produce an entry.
+    /// The end of the operation produces an entry, whether it succeeded or failed.
     Entry,
-    /// Only a failure produces an entry (FI_SELECTIVE_COMPLETION without FI_COMPLETION).
+    /// The operation produces an entry only if it failed (FI_SELECTIVE_COMPLETION without
+    /// FI_COMPLETION).
     ErrorEntry,
-    /// No entry: the inject calls have no context by which the user could identify the operation.
+    /// The operation produces no entry: the inject calls have no context by which the user could
+    /// identify it.
     CountOnly,
-    /// The caller keeps its own record of the operation under the context and decides there which
-    /// entry to produce. The engine treats the operation like `ErrorEntry`.
+    /// The caller decides which entry to produce, in its own record of the operation under the
+    /// context. The engine treats the operation like `ErrorEntry`.
     Kept,
-    /// No entry, and only the counters of the region count: the operation accessed several regions, and another
-    /// completion stands for it.
+    /// The completion produces no entry, and only the counters of the region count it: the
+    /// operation accessed several regions, and another completion stands for it.
     RegionOnly,
 }
 
 /// The moment at which the user considers an outbound operation complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
-    /// The caller requested no particular level.
+    /// The caller requested no particular level: the policy decides when the operation is complete.
     Default,
-    /// The buffer may be used again (FI_INJECT_COMPLETE).
+    /// The operation is complete when its buffer may be used again (FI_INJECT_COMPLETE).
     Inject,
-    /// The peer's transport has all of it (FI_TRANSMIT_COMPLETE).
+    /// The operation is complete when the peer's transport has all of it (FI_TRANSMIT_COMPLETE).
     Transmit,
-    /// The peer's message layer has all of it, in the receive buffer or kept for a later receive
-    /// (FI_DELIVERY_COMPLETE).
+    /// The operation is complete when the peer's message layer has all of it, in the receive buffer
+    /// or kept for a later receive (FI_DELIVERY_COMPLETE).
     Delivery,
-    /// A receive has taken it (FI_MATCH_COMPLETE).
+    /// The message is complete when a receive of the peer has taken it (FI_MATCH_COMPLETE).
     Match,
 }
 
-/// One range of remote memory.
+/// One contiguous range of remote memory that an RMA or atomic operation accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoteSeg {
-    /// Address or offset in the target's registration.
+    /// Address of the range, or its offset in the target's registered region.
     pub address: u64,
-    /// Length in bytes.
+    /// Length of the range in bytes.
     pub len: u64,
-    /// Memory key that the target assigned to its registration.
+    /// Memory key that the target assigned to its registered region.
     pub key: u64,
 }
 
@@ -83,17 +85,17 @@ impl RemoteSeg {
     }
 }
 
-/// The remote side of an RMA operation.
+/// The remote memory ranges of an RMA operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RemoteIov {
-    /// One range, the common case: it needs no allocation.
+    /// One range of remote memory, the common case: it needs no allocation.
     One(RemoteSeg),
-    /// Several ranges, or none.
+    /// Several ranges of remote memory, or none.
     Many(Box<[RemoteSeg]>),
 }
 
 impl RemoteIov {
-    /// Returns the ranges in order.
+    /// Returns the ranges of remote memory in order.
     #[must_use]
     pub fn segs(&self) -> &[RemoteSeg] {
         match self {
@@ -102,7 +104,7 @@ impl RemoteIov {
         }
     }
 
-    /// Returns the total length in bytes, saturating.
+    /// Returns the total length of the ranges in bytes, saturating.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.segs().iter().fold(0, |sum, seg| sum.saturating_add(seg.len))
@@ -118,30 +120,30 @@ impl RemoteIov {
 /// The kind of an outbound operation, with the parameters of that kind.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// Sends a message.
+    /// Sends a message to the peer.
     Message {
-        /// The matching space.
+        /// The matching space in which the peer's receives are searched.
         space: MatchSpace,
-        /// The tag; zero for [`MatchSpace::Untagged`].
+        /// The tag of the message; zero for [`MatchSpace::Untagged`].
         tag: u64,
     },
-    /// Writes to the peer's memory.
+    /// Writes to these ranges of the peer's memory.
     Write(RemoteIov),
-    /// Reads from the peer's memory.
+    /// Reads from these ranges of the peer's memory.
     Read(RemoteIov),
     /// Changes values in the peer's memory. Each value changes atomically.
     Atomic(Box<Atomic>),
 }
 
-/// An atomic operation on values of one type in remote ranges. The operands are the operation's
-/// buffer.
+/// An atomic operation on values of one type in ranges of the peer's memory. The operands are the
+/// operation's buffer.
 #[derive(Clone, Debug)]
 pub struct Atomic {
-    /// The calculation that is applied to each value.
+    /// The calculation that the target applies to each value.
     pub op: AmoOp,
-    /// The type of the values.
+    /// The data type of the values.
     pub data_type: AmoType,
-    /// Remote ranges of the values.
+    /// Ranges of the peer's memory that contain the values.
     pub remote: RemoteIov,
     /// Values to compare with, or masks, if the operation uses either.
     pub compare: Option<Buf>,
@@ -178,7 +180,7 @@ impl Atomic {
 }
 
 impl Action {
-    /// Returns the number of remote ranges.
+    /// Returns the number of ranges of remote memory that the operation accesses.
     #[inline]
     pub(crate) fn ranges(&self) -> usize {
         match self {
@@ -189,14 +191,14 @@ impl Action {
     }
 }
 
-/// Modifiers of an outbound operation.
+/// Options of an outbound operation: injection, completion level, completion entry, fence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// The caller may reuse the buffer when the call returns (FI_INJECT). Not allowed for reads.
+    /// The caller may reuse the buffer when the call returns (FI_INJECT). Reads do not allow it.
     pub inject: bool,
-    /// Completion level.
+    /// The moment at which the user considers the operation complete.
     pub level: Level,
-    /// Completion queue entry that the end of the operation produces.
+    /// The kind of completion queue entry that the end of the operation produces.
     pub visibility: Visibility,
     /// The operation, and all later ones to the same peer, start only after every earlier operation
     /// to that peer has ended (FI_FENCE).
@@ -214,23 +216,23 @@ impl Default for Options {
 /// [`Options::inject`], only until the call returns; the module `policy` decides which.
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// The target of the operation.
+    /// The peer to which the operation goes.
     pub peer: PeerId,
-    /// The kind of operation and its parameters.
+    /// The kind of operation (message, write, read, atomic) and the parameters of that kind.
     pub action: Action,
     /// Local buffer: source of a message or write, destination of a read.
     pub buf: Buf,
-    /// Remote CQ data. Reads carry none.
+    /// Remote CQ data that the operation delivers to the peer. Reads carry none.
     pub data: Option<u64>,
-    /// The user's context, returned in the completion.
+    /// The user's context of the operation, which its completion returns.
     pub context: u64,
-    /// Modifiers.
+    /// Options of the operation: injection, completion level, completion entry, fence.
     pub options: Options,
 }
 
 impl Operation {
-    /// Replaces the remote ranges of a write or a read that is too long for one request by parts that
-    /// are not. Each becomes a request of one operation of several ranges.
+    /// Splits the remote ranges of a write or a read that is too long for one request. Each part
+    /// becomes a request of one operation of several ranges.
     ///
     /// # Errors
     /// [`SubmitError`], as [`Self::check`], also if there are more parts than a group may have requests.
@@ -289,19 +291,19 @@ impl Operation {
     }
 }
 
-/// The state of an operation that [`crate::Engine::submit`] accepted.
+/// The state in which [`crate::Engine::submit`] leaves an operation that it accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Submitted {
-    /// The operation left through a shared-memory channel.
+    /// The whole operation left during the call, through a shared-memory channel.
     Sent,
     /// The operation is queued. [`crate::Engine::poll_transmit`] or [`crate::ShmInterface::transmit`] sends it.
     Queued,
 }
 
-/// The action of a receive call.
+/// The kind of a receive call: post, peek, claim or discard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecvMode {
-    /// Posts a buffer for one message.
+    /// Posts a buffer that receives one message.
     Post,
     /// Posts a buffer that consecutive messages share until less than `least` bytes are left
     /// (FI_MULTI_RECV, FI_OPT_MIN_MULTI_RECV).
@@ -309,7 +311,7 @@ pub enum RecvMode {
         /// Smallest remaining space in bytes with which the buffer stays posted.
         least: u64,
     },
-    /// Reports a waiting message and leaves it (FI_PEEK).
+    /// Reports a waiting message and leaves it for a later receive (FI_PEEK).
     Peek,
     /// Reports a waiting message and reserves it for the same context (FI_PEEK | FI_CLAIM).
     PeekClaim,
@@ -325,34 +327,34 @@ pub enum RecvMode {
 /// valid until the completion that releases it.
 #[derive(Clone, Debug)]
 pub struct RecvOp {
-    /// The action.
+    /// The kind of the receive call.
     pub mode: RecvMode,
     /// Only messages of this peer match (FI_DIRECTED_RECV); `None` is FI_ADDR_UNSPEC.
     pub source: Option<PeerId>,
-    /// The matching space.
+    /// The matching space in which the receive searches messages.
     pub space: MatchSpace,
-    /// The tag wanted; zero for [`MatchSpace::Untagged`].
+    /// The tag that a message must have; zero for [`MatchSpace::Untagged`].
     pub tag: u64,
     /// Bit mask of the tag bits that the match ignores.
     pub ignore: u64,
-    /// Buffer for the message.
+    /// Buffer into which the message is written.
     pub buf: Buf,
     /// The user's context. The completion returns it, and [`crate::Engine::cancel`] and claims
     /// identify the receive by it.
     pub context: u64,
-    /// Completion queue entry that the end of the receive produces.
+    /// The kind of completion queue entry that the end of the receive produces.
     pub visibility: Visibility,
 }
 
 /// The reason why the engine did not accept an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SubmitError {
-    /// Queues are full: make progress and try again (-FI_EAGAIN).
+    /// Queues are full: the caller must make progress and try again (-FI_EAGAIN).
     Again,
     /// The message is longer than the 32 bits of `request_length` can express, or the atomic has
     /// more values than [`crate::max_atomic_count`] (-FI_EMSGSIZE).
     TooLong,
-    /// An inject larger than the inline limit (-FI_EINVAL).
+    /// The operation is injected and longer than the inject limit (-FI_EINVAL).
     InjectTooLong,
     /// Reads and fetching atomics cannot be injected, because their buffer is written after the
     /// call returns (-FI_EBADFLAGS).
@@ -360,7 +362,7 @@ pub enum SubmitError {
     /// The lengths of the remote ranges of an RMA operation do not add up to the length of its
     /// buffer (-FI_EINVAL).
     LengthMismatch,
-    /// No message was claimed with this context (-FI_EINVAL).
+    /// The receive names a context with which no message was claimed (-FI_EINVAL).
     NotClaimed,
     /// The atomic operation is not defined for values of this type, or not in this form
     /// (-FI_EOPNOTSUPP).

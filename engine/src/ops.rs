@@ -13,30 +13,30 @@ use crate::operation::{MatchSpace, PeerId, RemoteSeg, Visibility};
 use crate::slab::{Key, Slab};
 use crate::wire::{AmoOp, AmoType, ReturnCode};
 
-/// Resource index of registered memory in requests.
+/// Resource index in requests that access registered memory.
 pub(crate) const RESOURCE_MEMORY: u16 = 0;
 /// Resource index of tagged messages of collective operations. Other messages use 0.
 pub(crate) const RESOURCE_COLLECTIVE: u16 = 2;
-/// Resource index of buffers offered by rendezvous.
+/// Resource index in requests that read the buffer of a rendezvous send.
 pub(crate) const RESOURCE_RENDEZVOUS: u16 = 1;
 
-/// The rendezvous send whose payload an answer carries.
+/// The rendezvous send whose payload an answer to a read carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OfferedPart {
     pub(crate) op: Key,
-    /// Offset in the message at which the answer ends.
+    /// Offset in the rendezvous message, in bytes, at which the answer ends.
     pub(crate) end: u64,
 }
 
-/// A part of the data of a read.
+/// A part of the data that a peer's read fetches: its offset and the length of the whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ReadPart {
     pub(crate) offset: u32,
-    /// Length of the whole read.
+    /// Length of the whole read in bytes.
     pub(crate) total: u32,
 }
 
-/// The effect of an outbound operation on the wire.
+/// The request or response that an outbound operation sends, with its progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OpWork {
     /// SEND or TAGGED_SEND with all payload in its own packets.
@@ -52,7 +52,7 @@ pub(crate) enum OpWork {
     /// RENDEZVOUS_(T)SEND: only a header. The peer reads the payload under this nonce. `answers`
     /// counts the answers to its reads whose packets may still be sent.
     Rendezvous { nonce: u32, served: u64, ended: bool, answers: u32 },
-    /// WRITE to one remote range.
+    /// RMA WRITE to one range of the peer's memory.
     Write(RemoteSeg),
     /// READ of one remote range; `resource` selects registrations or rendezvous buffers.
     Read { remote: RemoteSeg, resource: u16, slot: u16, received: u64, owner: ReadOwner },
@@ -69,12 +69,12 @@ pub(crate) enum OpWork {
         offered: Option<OfferedPart>,
         region: RegionId,
         counts: bool,
-        /// The operation to which the read belongs.
+        /// The group of requests to which the peer's read belongs.
         group: GroupTag,
         cut: Option<ReturnCode>,
         /// The peer was outside the job when it sent the request that this operation answers.
         outside: bool,
-        /// The place of the answer in the data of the read.
+        /// The offset of this answer in the data of the peer's read, and the length of all data.
         whole: ReadPart,
     },
     /// NO_OP that asks the peer for a sign of life, and whether it knows the operation that waits
@@ -84,7 +84,7 @@ pub(crate) enum OpWork {
     Group { left: u32, error: Option<OpError> },
 }
 
-/// The wire's codes of an atomic operation.
+/// The operation code and the data type code of an atomic operation on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AtomicFields {
     pub(crate) op: AmoOp,
@@ -92,7 +92,7 @@ pub(crate) struct AtomicFields {
 }
 
 impl OpWork {
-    /// Returns the codes of an atomic operation.
+    /// Returns the operation code and the data type code of an atomic operation; `None` for others.
     #[inline]
     pub(crate) const fn amo(&self) -> Option<AtomicFields> {
         match self {
@@ -123,39 +123,40 @@ impl OpWork {
     }
 }
 
-/// The subject of a question, in three fields of its header; see `outbound::questions`.
+/// The operation that a question to the peer is about, in three fields of its header; see
+/// `outbound::questions`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct QuestionSubject {
-    /// `resource_index`.
+    /// Kind of the operation, in the header field `resource_index`.
     pub(crate) kind: u16,
-    /// `buffer_offset`.
+    /// Message id and slot of the operation, in the header field `buffer_offset`.
     pub(crate) number: u64,
-    /// `match_bits`.
+    /// Memory key of a rendezvous, in the header field `match_bits`.
     pub(crate) key: u64,
 }
 
 /// Progress of asking the peer about an operation that only the peer can end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum QuestionState {
-    /// The operation has not waited long enough for a question.
+    /// No question was asked: the operation has not waited long enough.
     No,
-    /// A question is due, because the operation has waited, or because the peer still knew it at
-    /// the last question.
+    /// A question about the operation is due, because the operation has waited, or because the peer
+    /// still knew it at the last question.
     Soon,
-    /// A question is unanswered.
+    /// A question about the operation was sent, and the peer has not answered it.
     Now,
 }
 
-/// The owner of the data that a READ fetches.
+/// The owner of the data that a READ request fetches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReadOwner {
-    /// A user's RMA read.
+    /// The user, who posted an RMA read.
     User,
-    /// A rendezvous message being received.
+    /// An inbound rendezvous message, whose payload the READ fetches.
     Message(Key),
     /// No owner: the read notifies the sender of a rendezvous that no more will be read.
     End {
-        /// Reading failed.
+        /// Reading the rendezvous message failed, so the sender must report an error.
         failed: bool,
     },
 }
@@ -163,16 +164,16 @@ pub(crate) enum ReadOwner {
 /// The owner of an operation, which is notified of its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OpOwner {
-    /// The engine itself.
+    /// The engine itself: no completion is reported.
     Engine,
-    /// An RMA operation of several ranges, of which this is a part, and the name by which the
-    /// target knows it.
+    /// An RMA operation of several ranges, of which this operation is a part, and the tag by which
+    /// the target knows it.
     Group(Key, GroupTag),
-    /// The user.
+    /// The user, who gets the completion.
     User(UserOp),
 }
 
-/// The values of a user's operation for its completion.
+/// The values of a user's operation that its completion returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct UserOp {
     pub(crate) kind: OpKind,
@@ -208,14 +209,14 @@ impl UserOp {
     }
 }
 
-/// The moment at which the user is notified.
+/// The moment at which the user gets the completion of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReportTime {
-    /// At the operation's end.
+    /// The user is notified when the operation has ended.
     AtEnd,
     /// The user is notified when the peer first answers anything, or at the end.
     AtContact,
-    /// The completion was reported already.
+    /// The user has been notified already.
     Reported,
 }
 
@@ -225,11 +226,11 @@ pub(crate) struct SesLabel {
     pub(crate) space: MatchSpace,
     pub(crate) tag: u64,
     pub(crate) data: Option<u64>,
-    /// `request_length`.
+    /// Length of the operation in bytes, in the header field `request_length`.
     pub(crate) len: u64,
 }
 
-/// The bytes of an operation: lent by their owner, or copied.
+/// The bytes of an operation: lent by their owner, or copied by the engine.
 #[derive(Debug, Default)]
 pub(crate) struct OpBytes {
     pub(crate) buf: Buf,
@@ -247,19 +248,19 @@ impl OpBytes {
     }
 }
 
-/// The progress of the packets of an operation.
+/// The part of an operation that was put into packets, and the packets in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct TxProgress {
     /// Message id, assigned at the first packet. Until then the operation can move to another
     /// context.
     pub(crate) message_id: Option<u16>,
-    /// Payload bytes given to packets.
+    /// Number of payload bytes that were put into packets.
     pub(crate) packed: u64,
     pub(crate) all_packed: bool,
     pub(crate) in_flight: u32,
 }
 
-/// An outbound operation.
+/// An outbound operation of the user or of the engine.
 #[derive(Debug)]
 pub(crate) struct TxOp {
     pub(crate) work: OpWork,
@@ -280,7 +281,7 @@ pub(crate) struct TxOp {
 }
 
 impl TxOp {
-    /// Creates an operation of the engine itself, without payload.
+    /// Creates an operation of the engine itself, which has no payload and no user.
     pub(crate) const fn new_internal(work: OpWork, peer: PeerId) -> Self {
         Self {
             work,
@@ -307,7 +308,7 @@ impl TxOp {
         }
     }
 
-    /// Returns the number of payload bytes that travel in this operation's own packets.
+    /// Returns the number of payload bytes that the packets of the operation itself carry.
     #[inline]
     pub(crate) fn payload_len(&self) -> u64 {
         match self.work {
@@ -370,17 +371,17 @@ impl TxOp {
     }
 }
 
-/// Longest answer in bytes of which the acknowledgement, a system call of 3 us, takes a
-/// considerable part of the time.
+/// Longest answer in bytes for which no acknowledgement is requested, because the acknowledgement,
+/// a system call of 3 us, would take a considerable part of the time.
 const SHORT_ANSWER: u64 = 16 << 10;
 
-/// All outbound operations of an endpoint.
+/// All outbound operations of an endpoint that have not ended.
 #[derive(Debug, Default)]
 pub(crate) struct Ops {
     slab: Slab<TxOp>,
-    /// Buffers of earlier copies, for reuse.
+    /// Buffers in which earlier operations had copies of their payload, kept for reuse.
     spare: Vec<Vec<u8>>,
-    /// Bytes of copied payloads.
+    /// Total bytes of the payload copies that operations hold.
     copied: u64,
     pub(crate) fragments: Fragments,
     answers: Answers,
@@ -398,7 +399,7 @@ const MAX_ANSWERS_ALL_OUTSIDE: u32 = 1 << 15;
 /// where it fetches values.
 #[derive(Debug, Default)]
 struct Answers {
-    /// Unacknowledged answers, indexed by peer.
+    /// Number of unacknowledged answers to each peer, indexed by peer.
     to: Vec<u32>,
     outside: u32,
 }
@@ -423,7 +424,7 @@ impl Answers {
     }
 }
 
-/// Largest number of buffers kept for reuse.
+/// Largest number of payload buffers that are kept for reuse.
 const SPARE: usize = 512;
 
 impl Ops {
@@ -450,7 +451,7 @@ impl Ops {
         to < most && !(outside && self.answers.outside >= MAX_ANSWERS_ALL_OUTSIDE)
     }
 
-    /// Adds an operation of several parts.
+    /// Adds the record of a user's operation that is sent as several parts.
     pub(crate) fn add_group(
         &mut self,
         parts: usize,
@@ -481,7 +482,7 @@ impl Ops {
         self.slab.get_mut(key)
     }
 
-    /// Returns the operation at an index, whatever its generation.
+    /// Returns the operation at an index of the table, whatever the generation of its key.
     pub(crate) fn at(&self, index: u32) -> Option<(Key, &TxOp)> {
         self.slab.at(index)
     }
@@ -527,18 +528,18 @@ impl Ops {
         bytes
     }
 
-    /// Returns the bytes of copied payloads.
+    /// Returns the total bytes of the payload copies that operations hold.
     #[inline]
     pub(crate) const fn copied(&self) -> u64 {
         self.copied
     }
 
-    /// Returns the number of operations.
+    /// Returns the number of outbound operations that have not ended.
     pub(crate) fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// Returns whether `wanted` selects any operation.
+    /// Returns whether any outbound operation satisfies `wanted`.
     pub(crate) fn any(&self, wanted: impl Fn(&TxOp) -> bool) -> bool {
         self.position_from(0, wanted).is_some()
     }
@@ -548,7 +549,7 @@ impl Ops {
         self.slab.position_from(from, wanted)
     }
 
-    /// Returns the keys of the operations that `wanted` selects.
+    /// Returns the keys of the outbound operations that satisfy `wanted`.
     pub(crate) fn select(&self, wanted: impl Fn(&TxOp) -> bool) -> Vec<Key> {
         self.slab.iter().filter(|(_, op)| wanted(op)).map(|(key, _)| key).collect()
     }
@@ -558,7 +559,7 @@ impl Ops {
         self.slab.iter().map(|(_, op)| op.peer)
     }
 
-    /// Returns the channels that have operations.
+    /// Returns the channels on which outbound operations are queued or in flight.
     pub(crate) fn contexts(&self) -> HashSet<ChannelId> {
         self.slab.iter().filter_map(|(_, op)| op.context).collect()
     }

@@ -5,32 +5,33 @@ use std::collections::VecDeque;
 
 use crate::slab::Key;
 
-/// Limit for the distance of an id from the oldest unfinished one. An honest peer never reaches it:
-/// its packet window is a fourth. One window may follow a message before the sender learns that the
-/// message is deferred, and another window may follow the offer.
+/// Largest distance of a message id from the oldest unfinished one. An honest peer never reaches
+/// it: its packet window is a fourth. One window may follow a message before the sender learns that
+/// the message is deferred, and another window may follow the offer.
 pub(crate) const MAX_AHEAD: u16 = 16384;
 
-/// The limit for a peer outside the job. It is lower because every id before an early message takes memory, although
-/// nothing has arrived for that id.
+/// Largest distance of a message id from the oldest unfinished one for a peer outside the job. It
+/// is lower because every id before an early message takes memory, although nothing has arrived for
+/// that id.
 pub(crate) const MAX_AHEAD_OUTSIDE: u16 = 256;
 
-/// The state of a message id.
+/// The state of a message id in the window of a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum IdState {
-    /// No packet of the message has arrived.
+    /// No packet of the message with this id has arrived.
     No,
-    /// Some packets of this message have arrived, or it waits for its turn.
+    /// Packets of the message have arrived but not all, or the message waits for its turn.
     Open(Key),
-    /// All packets have arrived.
+    /// All packets of the message have arrived.
     Done,
 }
 
-/// The window of message ids that are not yet matched or not yet complete.
+/// The window of message ids of a channel that are not yet matched or not yet complete.
 #[derive(Debug, Default)]
 pub(crate) struct MessageOrder {
     /// The oldest id that is not matched or of which a packet is missing.
     base: u16,
-    /// The next id to match; `base <= next`.
+    /// The id of the next message to be matched; `base <= next`.
     next: u16,
     window: VecDeque<IdState>,
 }
@@ -51,7 +52,7 @@ impl MessageOrder {
         id.wrapping_sub(self.base)
     }
 
-    /// Returns whether `id` is the next to match.
+    /// Returns whether `id` is the id of the next message to be matched.
     pub(crate) const fn is_next(&self, id: u16) -> bool {
         self.next == id
     }
@@ -69,7 +70,7 @@ impl MessageOrder {
         }
     }
 
-    /// Sets the state of an id inside the window.
+    /// Sets the state of a message id inside the window.
     pub(crate) fn set_state(&mut self, id: u16, seen: IdState) {
         let ahead = usize::from(id.wrapping_sub(self.base));
         if ahead >= self.window.len() {
@@ -79,14 +80,16 @@ impl MessageOrder {
         self.shrink();
     }
 
-    /// Records that the message with the next id has matched a receive or has become unexpected.
+    /// Records that the message with the next id has matched a receive or has begun to wait for
+    /// one.
     pub(crate) fn advance(&mut self) {
         self.next = self.next.wrapping_add(1);
         self.shrink();
     }
 
-    /// Handles the usual case: the next message arrived in one packet and matched at once, and no
-    /// other id is open. Returns false, and changes nothing, in any other case.
+    /// Handles the usual case of a message in order: the next message arrived in one packet and
+    /// matched at once, and no other id is open. Returns false, and changes nothing, in any other
+    /// case.
     pub(crate) fn advance_whole(&mut self) -> bool {
         if self.window.is_empty() && self.base == self.next {
             self.base = self.base.wrapping_add(1);

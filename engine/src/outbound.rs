@@ -44,26 +44,26 @@ pub(crate) use short::report_lost_short;
 pub(crate) use telemetry::{prepend_bytes, push_echo};
 pub(crate) use transmit::{push_control, push_whole};
 
-/// The end of the read of a rendezvous message.
+/// The end of the RMA read by which the receiver fetches a rendezvous message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PullEnd {
     pub(crate) message: Key,
     pub(crate) error: Option<OpError>,
 }
 
-/// The answer to a READ.
+/// The answer to a peer's READ request.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) read_id: u16,
     pub(crate) bytes: Buf,
-    /// Copy of the bytes, if the message was copied.
+    /// Copy of the bytes that the answer carries, if they were copied.
     pub(crate) copied: Option<Vec<u8>>,
     pub(crate) len: u64,
     pub(crate) region: RegionId,
     pub(crate) offered: Option<OfferedPart>,
-    /// The user wants to be notified when the answer has arrived.
+    /// The user must be notified when the answer has arrived at the peer.
     pub(crate) counts: bool,
-    /// The operation to which the read belongs.
+    /// The group of requests to which the peer's read belongs.
     pub(crate) group: GroupTag,
     /// The range of the read that these bytes cover; `None` if they are the whole read.
     pub(crate) part: Option<ReadPart>,
@@ -88,15 +88,16 @@ impl Answer {
     }
 }
 
-/// The sending half of an endpoint.
+/// The sending half of an endpoint: its outbound operations and their order.
 #[derive(Debug)]
 pub(crate) struct Outbound {
     ops: Ops,
-    /// Ended reads of rendezvous messages, for the receiving half.
+    /// Reads of rendezvous messages that have ended and that the receiving half has not handled
+    /// yet.
     pull_ends: VecDeque<PullEnd>,
-    /// Number of user operations that have not ended.
+    /// Number of the user's outbound operations that have not ended.
     outstanding: u32,
-    /// Generator of the nonces in keys of rendezvous sends.
+    /// Generator of the random nonces in the memory keys of rendezvous sends.
     nonces: SecretRng,
     questions: QuestionQueue,
     fences: Fences,
@@ -120,7 +121,7 @@ impl Outbound {
         }
     }
 
-    /// Queues the parked operations to a peer that no longer have to wait.
+    /// Queues the parked operations to a peer that need not wait for earlier ones any more.
     #[cold]
     pub(crate) fn start_unblocked(&mut self, step: &mut Step<'_>, peer: PeerId) {
         while let Some(id) = step.context_to(peer) {
@@ -132,7 +133,7 @@ impl Outbound {
         }
     }
 
-    /// Retries the parked operations that found no room for a context.
+    /// Retries the parked operations to all peers that found no room for a context.
     pub(crate) fn start_all_unblocked(&mut self, step: &mut Step<'_>) {
         for peer in self.fences.waiting_peers() {
             self.start_unblocked(step, peer);
@@ -174,7 +175,7 @@ impl Outbound {
         step.start(&mut self.ops, id, op);
     }
 
-    /// Returns whether there is room for the answer to another request of a peer.
+    /// Returns whether the answer to another request of a peer has room on the channel.
     #[inline]
     pub(crate) fn may_answer(&self, step: &Step<'_>, id: ChannelId, peer: PeerId) -> bool {
         self.ops.may_answer(peer, counts_outside(step, id, peer))
@@ -188,7 +189,7 @@ impl Outbound {
         }
     }
 
-    /// Returns all outbound operations.
+    /// Returns all outbound operations that have not ended.
     pub(crate) const fn ops(&self) -> &Ops {
         &self.ops
     }
@@ -204,7 +205,7 @@ impl Outbound {
         holdings.send_requests += self.pull_ends.len();
     }
 
-    /// Returns the ended reads of rendezvous messages.
+    /// Returns the reads of rendezvous messages that have ended, for the receiving half to handle.
     #[inline]
     pub(crate) const fn pull_ends(&mut self) -> &mut VecDeque<PullEnd> {
         &mut self.pull_ends

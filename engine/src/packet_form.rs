@@ -4,24 +4,25 @@
 use crate::config::Config;
 use crate::peers::{Initiator, PeerState};
 
-/// Largest payload in bytes: `payload_length` has 14 bits.
+/// Largest payload of a packet in bytes: the field `payload_length` has 14 bits.
 const MAX_PAYLOAD: u64 = 0x3fff;
-/// Whole cache lines.
+/// Mask that rounds a payload length down to whole cache lines of 64 bytes.
 const CACHE_LINES: u64 = !63;
 
-/// The fields and sizes of a context's packets.
+/// The header fields and payload limits of a context's packets, which its wire format determines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PacketForm {
-    /// REL: the addressing of requests is relative.
+    /// Requests use relative addressing: their REL bit is set.
     pub(crate) relative: bool,
     pub(crate) job_id: u32,
     pub(crate) pid_on_fep: u16,
     /// The resource index of memory and messages. Other resources follow it.
     pub(crate) index: u16,
     pub(crate) initiator: u32,
-    /// The last packet of each operation requests its acknowledgement.
+    /// The last packet of each operation requests an acknowledgement.
     pub(crate) asks: bool,
-    /// The next operation begins when everything before it is acknowledged.
+    /// The context carries one operation at a time: the next begins when everything before it is
+    /// acknowledged.
     pub(crate) serial: bool,
     most_payload: u64,
     payload_mask: u64,

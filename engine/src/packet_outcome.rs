@@ -1,13 +1,13 @@
-//! The result of handling a packet in the message layer.
+//! The outcome of handling a packet in the message layer.
 
 use crate::reliability::wire::{List, NackCode, Response, ResponseOpcode, ReturnCode, StdRequest};
 
-/// The outcome of a packet in the message layer.
+/// The outcome of a packet in the message layer, from which the transport chooses its answer.
 #[derive(Clone, Copy)]
 pub(crate) enum PacketOutcome {
     /// The packet was processed. A response is present only if it is not the default one.
     Yes(Option<Response>),
-    /// The packet is refused for now, for want of room.
+    /// The packet is refused for now, because the receiver has no room. The sender retransmits it.
     Later(NackCode),
     /// The packet is invalid: it contradicts itself or earlier packets.
     No,

@@ -11,17 +11,18 @@ use std::collections::HashMap;
 
 use crate::base::{Span, Time};
 
-/// Validity of a report: RFC 8899 section 5.1.1, PMTU_RAISE_TIMER. Linux trusts ICMP for the same
-/// time.
+/// Time for which a reported path MTU is valid: PMTU_RAISE_TIMER of RFC 8899, section 5.1.1. Linux
+/// trusts ICMP for as long.
 const RAISE: Span = Span::secs(600);
-/// Time after which an inferred size is first put to the test.
+/// Time after which an inferred packet size is first tested, by trying the full size again.
 const DOUBT: Span = Span::secs(2);
 /// IP packet sizes that are tried, in this order: Ethernet's, IPv6's minimum (RFC 8200 section 5),
 /// RFC 8899's BASE_PLPMTU, and the size that every IPv4 host accepts (RFC 1122 section 3.3.2).
 const STEPS: [u32; 4] = [1500, 1280, 1200, 576];
-/// The smallest MTU of an IPv6 link.
+/// The smallest MTU of an IPv6 link, in bytes.
 const SMALLEST_V6: u32 = 1280;
-/// Bytes around a packet: IP and UDP header, and the CRC trailer, whether there is one or not.
+/// Bytes around a packet's UDP payload: IP and UDP header, and the CRC trailer, whether there is
+/// one or not.
 const AROUND_V4: u32 = 20 + 8 + 4;
 const AROUND_V6: u32 = 40 + 8 + 4;
 
@@ -31,30 +32,31 @@ fn room(to: IpAddr, bytes: u32) -> u32 {
     bytes.saturating_sub(if to.is_ipv6() { AROUND_V6 } else { AROUND_V4 })
 }
 
-/// Returns the smallest packet size that is accepted for the path to a host.
+/// Returns the smallest packet size, in bytes, that the engine accepts for the path to a host.
 pub(crate) fn min_packet(to: IpAddr) -> u32 {
     room(to, if to.is_ipv6() { SMALLEST_V6 } else { STEPS[3] })
 }
 
-/// A path that carries less than the endpoint's own packet size.
+/// A path that does not carry packets of the endpoint's own packet size.
 #[derive(Debug)]
 struct ReducedPath {
     size: u32,
-    /// Time at which the endpoint's size is tried again; `None` while it is tried.
+    /// Time at which the endpoint's own packet size is tried again on the path; `None` while it is
+    /// tried.
     raise_at: Option<Time>,
-    /// Time of the last try, and the size before it.
+    /// Time at which a larger packet size was last tried, and the size before that.
     raised: Option<(Time, u32)>,
-    /// Validity of the next inferred size.
+    /// Time for which the next inferred packet size will be valid.
     doubt: Span,
 }
 
-/// The packet sizes of the paths to all hosts.
+/// The largest packet sizes of the paths to all hosts.
 #[derive(Debug)]
 pub(crate) struct PathSizes {
-    /// The endpoint's own packet size.
+    /// The endpoint's own packet size in bytes, for paths without restrictions.
     most: u32,
     narrow: HashMap<IpAddr, ReducedPath>,
-    /// The earliest of all `raise_at`.
+    /// The earliest time at which a larger size is tried on any path (`raise_at`).
     next: Option<Time>,
 }
 
@@ -74,7 +76,7 @@ impl PathSizes {
         self.narrow.remove(&host);
     }
 
-    /// Returns the longest packet that reaches a host unfragmented.
+    /// Returns the length in bytes of the longest packet that reaches a host unfragmented.
     pub(crate) fn get(&self, to: IpAddr) -> u32 {
         self.narrow.get(&to).map_or(self.most, |path| path.size)
     }
@@ -124,7 +126,7 @@ impl PathSizes {
         self.next = Some(self.next.map_or(raise_at, |next| next.min(raise_at)));
     }
 
-    /// Returns the next host to which the endpoint's size is tried again, and that size.
+    /// Returns the next host to which the endpoint's own packet size is tried again, and that size.
     pub(crate) fn take_due_raise(&mut self, now: Time) -> Option<(IpAddr, u32)> {
         if self.next.is_none_or(|next| next > now) {
             return None;

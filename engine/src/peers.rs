@@ -9,7 +9,7 @@ use crate::foreign_wire::PeerAddress;
 use crate::operation::PeerId;
 use crate::path_sizes::PathSizes;
 
-/// The time between two reports that a peer is silent.
+/// The time between two reports that the same peer is silent.
 const REPEAT_SILENCE: Span = Span::secs(60);
 
 /// A socket error or ICMP error about a destination, as `net` reports it.
@@ -17,7 +17,7 @@ const REPEAT_SILENCE: Span = Span::secs(60);
 pub struct DestinationError {
     /// Error number of the failed send, or the one that the kernel derives from the ICMP message.
     pub errno: i32,
-    /// The destination.
+    /// Address of the destination to which the send failed.
     pub peer: SocketAddr,
 }
 
@@ -31,7 +31,7 @@ impl DestinationError {
     }
 }
 
-/// The state of a peer.
+/// The state that this endpoint keeps for a peer.
 #[derive(Debug)]
 pub struct PeerState {
     addr: SocketAddr,
@@ -39,12 +39,12 @@ pub struct PeerState {
     address: PeerAddress,
     /// The instance that the user named; `None` if any instance is accepted.
     expected: Option<Instance>,
-    /// The user named the address without an instance: it means whichever endpoint is there, and so this peer for as
-    /// long as the named instance is.
+    /// The user named the address without an instance: the name means whichever endpoint is there,
+    /// and so this peer for as long as the named instance is there.
     any_instance: bool,
     /// Another instance than the named one has answered at the address.
     succeeded: bool,
-    /// The instance that was verified.
+    /// The instance that proved in the handshake that it is at the peer's address.
     instance: Option<Instance>,
     last_rx: Time,
     destination_error: Option<DestinationError>,
@@ -52,28 +52,30 @@ pub struct PeerState {
     refused: Time,
     /// The time at which the peer's silence is to be reported again, if the peer stays silent.
     next_silence_report: Time,
-    /// Time of the last completed handshake.
+    /// Time at which a handshake with the peer was last completed.
     last_handshake: Time,
-    /// The last confirmation of the peer that was accepted.
+    /// The peer's last handshake confirmation that this endpoint accepted.
     confirmation: Option<Confirmation>,
     /// The peer's process is known to have died, although no operation waited for it.
     died: bool,
-    /// The time at which the peer last closed a channel in the way of an endpoint that closes.
+    /// The time at which the peer last closed a channel in the manner of an endpoint that shuts
+    /// down.
     closed_at: Option<Time>,
-    /// The next older peer at the same address.
+    /// The next older entry for a peer at the same address.
     sibling: Option<PeerId>,
     origin: PeerOrigin,
 }
 
-/// The time for which packets of a peer that has closed its endpoint may still arrive.
+/// Time for which packets of a peer that has closed its endpoint may still arrive.
 const STRAGGLERS: Span = Span::secs(1);
 
-/// A confirmation that was accepted. Each handshake that the peer begins has other values.
+/// A handshake confirmation of a peer that was accepted. Each handshake that the peer begins has
+/// other values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Confirmation {
     pub(crate) nonce: u64,
     pub(crate) cookie: u64,
-    /// Time at which the confirmation was accepted.
+    /// Time at which this endpoint accepted the confirmation.
     pub(crate) at: Time,
 }
 
@@ -86,12 +88,12 @@ enum PeerOrigin {
     Unnamed,
     /// The peer contacted this endpoint, and the user never named it.
     Unsolicited,
-    /// The entry was evicted; another peer may use it.
+    /// The entry was evicted, and its place is free for another peer.
     Forgotten,
 }
 
 impl PeerState {
-    /// Returns the address.
+    /// Returns the address of the peer.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
@@ -102,7 +104,7 @@ impl PeerState {
         self.address
     }
 
-    /// Sets the fields by which requests name the peer.
+    /// Sets the fields by which requests name the peer, which is of another implementation.
     pub(crate) const fn set_address(&mut self, address: PeerAddress) {
         self.address = address;
     }
@@ -114,12 +116,12 @@ impl PeerState {
         self.instance.or(self.expected)
     }
 
-    /// Returns the instance that the user named.
+    /// Returns the instance that the user named for the peer's address, if any.
     pub(crate) const fn named_instance(&self) -> Option<Instance> {
         self.expected
     }
 
-    /// Returns whether the user names the peer now.
+    /// Returns whether the user names the peer now, in the address vector or as a destination.
     pub(crate) fn is_named(&self) -> bool {
         self.origin == PeerOrigin::Named
     }
@@ -197,28 +199,28 @@ impl PeerState {
         PeerInstance::Known
     }
 
-    /// Records that a handshake was completed.
+    /// Records that a handshake with the peer was completed.
     pub(crate) fn record_handshake(&mut self, now: Time) {
         self.last_handshake = now;
     }
 
-    /// Records that a confirmation of the peer was accepted.
+    /// Records that a handshake confirmation of the peer was accepted.
     pub(crate) fn record_confirmation(&mut self, confirmation: Confirmation) {
         self.confirmation = Some(confirmation);
     }
 
-    /// Returns when a handshake was last completed.
+    /// Returns the time at which a handshake with the peer was last completed.
     pub(crate) const fn last_handshake(&self) -> Time {
         self.last_handshake
     }
 
-    /// Forgets the verified instance, because it is gone.
+    /// Forgets the verified instance of the peer, because that instance is gone.
     pub(crate) fn forget_instance(&mut self) {
         self.instance = None;
         self.last_rx = Time::ZERO;
     }
 
-    /// Records that the peer closed a channel in the way of an endpoint that closes.
+    /// Records that the peer closed a channel in the manner of an endpoint that shuts down.
     pub(crate) fn record_close(&mut self, now: Time) {
         self.closed_at = Some(now);
     }
@@ -255,7 +257,7 @@ pub(crate) enum PeerInstance {
     Known,
     /// Another instance than the verified one, which must be forgotten first ([`PeerState::forget_instance`]).
     Successor,
-    /// The user named another instance at this address.
+    /// An instance that is not the one that the user named for this address.
     Impostor,
 }
 
@@ -279,11 +281,11 @@ impl Initiator {
     }
 }
 
-/// All peers of an endpoint.
+/// All peers that an endpoint knows.
 #[derive(Debug)]
 pub struct Peers {
     states: Vec<PeerState>,
-    /// Entries of `states` that are free.
+    /// Entries of `states` whose peers were evicted, for reuse.
     free: Vec<PeerId>,
     /// The newest peer at each address. Older ones follow through [`PeerState`]'s `sibling`.
     by_addr: HashMap<SocketAddr, PeerId>,
@@ -291,38 +293,38 @@ pub struct Peers {
     counts: PeerCounts,
     /// The addresses that the application has inserted. It may never talk to many of them.
     inserted: HashSet<SocketAddr>,
-    /// Packet sizes of the paths to the hosts.
+    /// Largest packet sizes of the paths to the peers' hosts.
     pub(crate) paths: PathSizes,
 }
 
 /// Largest number of peers that contacted this endpoint without being named, so that an attacker
 /// with many addresses cannot use all memory. Peers that the user named do not count.
 const MAX_UNNAMED_PEERS: u32 = 1 << 16;
-/// Number of unnamed peers up to which none is forgotten.
+/// Number of unnamed peers up to which the engine forgets none of them.
 const FORGET_FROM: u32 = 1 << 10;
 /// Silence after which an unused, unnamed peer may be forgotten. It is longer than the validity of
 /// a cookie, so that no handshake of before can be replayed.
 const FORGET_AFTER: Span = Span::secs(140);
-/// Time between two searches for peers to forget.
+/// Time between two searches for idle peers that can be forgotten.
 const SEARCH_INTERVAL: Span = Span::secs(1);
 
-/// Numbers of unnamed peers: those that were never named, and those that were named once.
+/// Numbers of unnamed peers: those that were never named, and those that the user named once.
 #[derive(Debug)]
 struct PeerCounts {
     count: u32,
-    /// Number of peers that the user named once.
+    /// Number of peers that the user named earlier and does not name now.
     unnamed: u32,
     /// Number of unnamed peers at which the next search for peers to forget is worthwhile: twice as
     /// many as the last search left.
     search_from: u32,
-    /// Time of the last search.
+    /// Time of the last search for peers to forget.
     last_search: Time,
-    /// Changes whenever peers were forgotten.
+    /// Number that changes whenever peers were forgotten.
     epoch: u64,
 }
 
 impl PeerCounts {
-    /// Counts a peer out that had this origin.
+    /// Subtracts a peer of this origin from the counts.
     fn remove(&mut self, origin: PeerOrigin) {
         match origin {
             PeerOrigin::Unsolicited => self.count -= 1,
@@ -340,7 +342,7 @@ struct Hosts {
 }
 
 impl Hosts {
-    /// Counts a peer at a host. Returns the number of the host.
+    /// Counts a new peer at a host. Returns the number of the host.
     fn add_peer(&mut self, ip: IpAddr) -> u32 {
         let (number, peers) = self.by_ip.entry(ip).or_insert_with(|| {
             let number = self.next;
@@ -352,7 +354,8 @@ impl Hosts {
         *number
     }
 
-    /// Counts a forgotten peer out. Returns whether it was the last of its host.
+    /// Removes a forgotten peer from the count of its host. Returns whether it was the last one
+    /// there.
     fn remove_peer(&mut self, ip: IpAddr) -> bool {
         let Some((_, peers)) = self.by_ip.get_mut(&ip) else { return false };
         *peers -= 1;
@@ -365,7 +368,7 @@ impl Hosts {
 }
 
 impl Peers {
-    /// Creates an empty table. Packets have at most `max_packet` bytes.
+    /// Creates an empty table of peers. Packets have at most `max_packet` bytes.
     pub(crate) fn new(max_packet: u32) -> Self {
         Self {
             states: Vec::new(),
@@ -395,13 +398,13 @@ impl Peers {
         self.hosts.by_ip.contains_key(&ip)
     }
 
-    /// Returns the number of peers.
+    /// Returns the number of peers that this endpoint knows.
     #[must_use]
     pub const fn count(&self) -> usize {
         self.states.len() - self.free.len()
     }
 
-    /// Returns one more than the largest peer id in use.
+    /// Returns one more than the largest peer id in use, the length of tables by peer.
     pub(crate) const fn places(&self) -> usize {
         self.states.len()
     }
@@ -436,7 +439,7 @@ impl Peers {
         config.key.is_none() && !self.get(peer).is_named()
     }
 
-    /// Returns all peers with this address, the newest first.
+    /// Returns the peers with this address, the newest first; each is another instance.
     pub(crate) fn at(&self, addr: SocketAddr) -> impl Iterator<Item = PeerId> + '_ {
         std::iter::successors(self.find(addr), |peer| self.get(*peer).sibling)
     }
@@ -542,7 +545,7 @@ impl Peers {
         })
     }
 
-    /// Marks all named peers as no longer named, before the user names others. Returns them.
+    /// Marks all named peers as no longer named, before the user names others. Returns the peers.
     pub(crate) fn clear_names(&mut self) -> Vec<PeerId> {
         let named = self.select(PeerState::is_named);
         for peer in &named {
@@ -622,7 +625,7 @@ impl Peers {
         Some(self.add(addr, None, PeerOrigin::Unsolicited))
     }
 
-    /// Adds a peer. Returns the peer and the number of its host.
+    /// Adds a peer to the table. Returns the peer and the number of its host.
     fn add(
         &mut self,
         addr: SocketAddr,
@@ -657,7 +660,7 @@ impl Peers {
         (peer, self.hosts.add_peer(addr.ip()))
     }
 
-    /// Returns all peers.
+    /// Returns the ids of all peers that this endpoint knows.
     pub(crate) fn ids(&self) -> Vec<PeerId> {
         self.select(|state| state.origin != PeerOrigin::Forgotten)
     }

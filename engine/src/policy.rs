@@ -16,15 +16,15 @@
 
 use crate::operation::{Level, SubmitError, Visibility};
 
-/// The kind of an operation.
+/// The kind of an outbound operation, as far as the policy distinguishes kinds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OpClass {
     Message,
     Write,
     Read,
-    /// An atomic that returns no values.
+    /// An atomic operation that returns no values.
     Update,
-    /// An atomic that returns values.
+    /// An atomic operation that returns values.
     Fetch,
 }
 
@@ -34,18 +34,18 @@ impl OpClass {
     }
 }
 
-/// The size class of an operation.
+/// The size class of an outbound operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OpSize {
-    /// At most the inject size.
+    /// The operation is not longer than the inject size.
     Short,
-    /// At most the rendezvous threshold.
+    /// The operation is longer than the inject size and not longer than the rendezvous threshold.
     Eager,
-    /// Longer than the rendezvous threshold.
+    /// The operation is longer than the rendezvous threshold.
     Long,
 }
 
-/// The facts about an operation from which the policy decides.
+/// The facts about an outbound operation from which the policy decides how to send it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PolicyInput {
     pub(crate) kind: OpClass,
@@ -53,9 +53,9 @@ pub(crate) struct PolicyInput {
     pub(crate) inject: bool,
     pub(crate) level: Level,
     pub(crate) visibility: Visibility,
-    /// The peer has answered before.
+    /// The peer has answered this endpoint before.
     pub(crate) known: bool,
-    /// The message is not too long for a copy, and there is room for one.
+    /// The message is short enough for a copy, and the engine has room for one.
     pub(crate) room: bool,
     /// The operation is a message for a shared-memory channel, and one record has room for it.
     pub(crate) record: bool,
@@ -64,46 +64,48 @@ pub(crate) struct PolicyInput {
     pub(crate) native: bool,
 }
 
-/// The protocol that carries the payload of a message.
+/// The protocol that carries the payload of an outbound message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Protocol {
-    /// All packets follow at once.
+    /// All packets of the message are sent at once.
     Eager,
-    /// All packets follow at once, and the receiver confirms the match.
+    /// All packets of the message are sent at once, and the receiver confirms that a receive
+    /// matched.
     Confirmed,
-    /// Only a header is sent, and the receiver reads the payload.
+    /// The sender sends only a header, and the receiver reads the payload.
     Rendezvous,
 }
 
-/// The moment at which the payload is copied, after which the engine does not read the buffer any
-/// more.
+/// The moment at which the payload is copied. From then on the engine does not read the user's
+/// buffer any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Copy {
-    /// The bytes are copied during the call.
+    /// The payload is copied during the call that submits the operation.
     Call,
-    /// The bytes are copied when the peer first answers.
+    /// The payload is copied when the peer first answers this endpoint.
     Contact,
     Never,
 }
 
-/// The moment at which the user is notified.
+/// The moment at which the user gets the completion of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CompletionTime {
-    /// The user is notified when the call returns.
+    /// The user is notified when the call that submits the operation returns.
     Call,
     /// The user is notified when the peer first answers, or at the operation's end.
     Contact,
-    /// The user is notified at the operation's end.
+    /// The user is notified when the operation has ended.
     End,
 }
 
-/// The decision of the policy for an operation. `protocol` matters only for messages.
+/// The decision of the policy for an outbound operation. `protocol` matters only for messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Plan {
     pub(crate) protocol: Protocol,
     pub(crate) copy: Copy,
     pub(crate) complete: CompletionTime,
-    /// The message leaves as one record in the call, unless something must go before it.
+    /// The message leaves as one shared-memory record during the call, unless something must go
+    /// before it.
     pub(crate) at_once: bool,
 }
 

@@ -15,9 +15,10 @@ const MAX_NOTICES: usize = 64;
 /// Numbers of failed operations, by whether the user sees an entry for the failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Losses {
-    /// Failures with an error entry.
+    /// Number of failed operations whose failure was reported by an error entry.
     shown: u64,
-    /// Failures without an entry: operations that completed when they were copied.
+    /// Number of failed operations without an error entry, because they completed when they were
+    /// copied.
     hidden: u64,
 }
 
@@ -28,7 +29,7 @@ impl Losses {
     }
 }
 
-/// The completions, notices and counters of an endpoint.
+/// The completions, notices and counters of an endpoint, until the user takes them.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     completions: VecDeque<Completion>,
@@ -39,7 +40,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Reports the end of an operation.
+    /// Reports the end of an operation by a completion.
     #[inline]
     pub(crate) fn complete(&mut self, completion: Completion) {
         match completion.status {
@@ -55,7 +56,8 @@ impl Report {
         self.completions.push_back(completion);
     }
 
-    /// Reports an access of a peer to registered memory: an entry if it carries remote CQ data, else a count.
+    /// Reports an access of a peer to registered memory: by an entry if it carries remote CQ data,
+    /// and otherwise by a count.
     #[inline]
     pub(crate) fn complete_access(&mut self, peer: PeerId, access: PeerAccess) {
         let entry = if access.data.is_some() { Visibility::Entry } else { Visibility::CountOnly };
@@ -103,7 +105,7 @@ impl Report {
         }
     }
 
-    /// Returns the operations of several ranges that peers have begun.
+    /// Returns the state of the operations of several ranges that peers have begun.
     pub(crate) const fn access_groups(&mut self) -> &mut AccessGroups {
         &mut self.access_groups
     }
@@ -113,14 +115,14 @@ impl Report {
         self.access_groups.len()
     }
 
-    /// Records the failure of an operation whose success was reported when it was copied.
+    /// Records the failure of an operation whose success was reported when its payload was copied.
     pub(crate) fn record_loss(&mut self, peer: PeerId, error: OpError) {
         self.counters.lost_after_completion += 1;
         self.losses.hidden += 1;
         self.push_notice(Notice::LostAfterCompletion { peer, error });
     }
 
-    /// Returns the numbers of failures so far.
+    /// Returns the numbers of failed operations so far.
     pub(crate) const fn losses(&self) -> Losses {
         self.losses
     }

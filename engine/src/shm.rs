@@ -61,26 +61,26 @@ use crate::part::Part;
 use crate::reliability::Wait;
 use crate::wire::Response;
 
-/// The payload of a record.
+/// The payload of a shared-memory record.
 #[derive(Clone, Copy, Debug)]
 pub enum RecordPayload<'a> {
-    /// Bytes that the engine owns.
+    /// Payload bytes that the engine owns.
     Copied(&'a [u8]),
-    /// User memory that is lent.
+    /// Payload in user memory that is lent until the record is sent.
     Lent {
-        /// The buffer.
+        /// The user's buffer that contains the payload.
         buf: &'a Buf,
-        /// Offset of the first byte in `buf`.
+        /// Offset of the first payload byte in `buf`.
         offset: u64,
-        /// Length in bytes.
+        /// Length of the payload in bytes.
         len: u64,
     },
 }
 
-/// The driver's side of shared-memory channels: it carries records to the peers.
+/// The driver's output for shared-memory channels, which carries records to the peers.
 pub trait RecordOutput {
     /// Appends a record, `head` followed by `payload`, to a channel. Returns false, and changes
-    /// nothing, when there is no room now.
+    /// nothing, if the channel has no room now.
     fn send(&mut self, shm: ShmId, head: &[u8], payload: RecordPayload<'_>) -> bool;
 
     /// Returns whether the peer had room for another message when the channel last read the peer's [`Room`]. The
@@ -133,9 +133,9 @@ impl RecordOutput for NoChannels {
 /// The result of an attempt to send a record that refers to its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReferenceResult {
-    /// The record was appended.
+    /// The record was appended to the channel.
     Yes,
-    /// There is no room now.
+    /// The channel has no room for the record now.
     Full,
     /// The peer cannot access the memory, so records must carry the payload.
     Never,
@@ -145,41 +145,46 @@ pub enum ReferenceResult {
 /// the other end sends at most this many bytes of them.
 pub(crate) const MAX_RING: u64 = 16 << 20;
 
-/// The room of one end for messages of its peer that no receive matches. The end shows it to the peer.
+/// The room of one end of a channel for messages of its peer that no receive matches. The end
+/// publishes it to the peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Room {
-    /// There is room for every message of one record.
+    /// The end has room for every message that fits into one record.
     #[default]
     Ample,
-    /// There is room for very short messages and for headers only: the peer does not use [`RecordOutput::send_split`].
+    /// The end has room for very short messages and for headers only: the peer does not use
+    /// [`RecordOutput::send_split`].
     Little,
-    /// There is no room: the peer begins no message ([`RecordOutput::has_message_room`]).
+    /// The end has no room: the peer begins no message ([`RecordOutput::has_message_room`]).
     None,
 }
 
-/// The result of handling a record.
+/// The result of handling a record that arrived on a shared-memory channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecordOutcome {
-    /// The record was processed.
+    /// The record was processed and counts as taken.
     Yes,
-    /// There is no room. The driver must offer the record again before any other of its channel.
+    /// The receiver has no room. The driver must offer the record again before any other of its
+    /// channel.
     Later,
-    /// The channel does not exist, or no honest peer sends such a record. The channel ends.
+    /// The channel does not exist, or no honest peer sends such a record. The driver must end the
+    /// channel.
     Never,
 }
 
-/// The progress of closing a channel: the close notification is not sent, waits to be sent, or is sent.
+/// The progress of closing a channel: the close notification is not needed, waits to be sent, or is
+/// sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ClosingState {
-    /// No close notification is needed.
+    /// This end is not shutting down, so the peer needs no close notification.
     NotNeeded,
-    /// A close notification must be sent.
+    /// This end must send a close notification.
     Due,
-    /// The close notification was sent.
+    /// This end has sent its close notification.
     Sent,
 }
 
-/// A user's message of one record whose completion is still due.
+/// A user's message that was sent as one record and whose completion is still due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ShortSend {
     pub(crate) context: u64,
@@ -190,7 +195,7 @@ pub(crate) struct ShortSend {
 }
 
 impl ShortSend {
-    /// Returns the completion of the message.
+    /// Returns the completion of the message, with `error` if it failed.
     #[inline]
     pub(crate) fn completion(&self, peer: PeerId, error: Option<OpError>) -> Completion {
         let Self { context, visibility, space, tag, len } = *self;
@@ -205,44 +210,45 @@ pub(crate) enum InFlight {
     /// No operation: the record is an answer or the close notification, or its operation was
     /// answered.
     Unowned,
-    /// A part of an operation.
+    /// The record carries a part of an outbound operation.
     Part(Part),
-    /// A message of one record.
+    /// The record carries a whole message, whose completion is still due.
     Short(ShortSend),
-    /// A message of one record whose completion was reported already.
+    /// The record carries a whole message whose completion was reported already.
     Reported,
 }
 
-/// One shared-memory channel.
+/// The state of one shared-memory channel.
 #[derive(Debug)]
 pub(crate) struct ShmChannel {
     pub(crate) peer: PeerId,
     /// Operations that were started on contexts to the peer are unacknowledged, so the channel may
     /// not send yet.
     pub(crate) held: bool,
-    /// Index of the operation that was found unacknowledged last while the channel is held.
+    /// Index of the unacknowledged operation that was found last and for which the channel is held.
     pub(crate) held_by: u32,
-    /// Records that the peer has not taken.
+    /// The owners of the records that this end has sent and the peer has not taken, oldest first.
     in_flight: VecDeque<InFlight>,
-    /// Wait for the peer to take the first of them.
+    /// Wait for the peer to take the first of these records.
     waiting: Wait,
-    /// Number of records that the peer has reported as taken.
+    /// Number of records of this end that the peer has reported as taken.
     acked: u64,
     /// Number of the peer's records that this end has taken.
     taken: u64,
-    /// Answers that are not sent yet, each with the number of the peer's record.
+    /// Answers to the peer's records that are not sent yet, each with the number of the record.
     answers: VecDeque<(u64, Response)>,
-    /// The records of the peer whose answers it has not taken, each with the number of its answer.
+    /// Records of the peer whose answers the peer has not taken yet, each with the number of its
+    /// answer.
     answering: VecDeque<(u64, u64)>,
     pub(crate) closing: ClosingState,
-    /// The peer has sent its close notification.
+    /// The peer has sent its close notification on this channel.
     pub(crate) peer_closed: bool,
     /// The kernel will report the end of the peer's process.
     pub(crate) watched: bool,
 }
 
 impl ShmChannel {
-    /// Records that a record was sent.
+    /// Records that a shared-memory record was sent, which the peer has yet to take.
     #[inline]
     pub(crate) fn push_in_flight(&mut self, now: Time, record: InFlight) {
         if self.in_flight.is_empty() {
@@ -258,8 +264,8 @@ impl ShmChannel {
         !self.held && self.closing == ClosingState::NotNeeded && self.answers.is_empty()
     }
 
-    /// Returns the records that the peer has not taken and, because the channel is over, never
-    /// will.
+    /// Returns the owners of the records that the peer has not taken and, because the channel is
+    /// over, never will take.
     pub(crate) fn into_unacknowledged(self) -> impl Iterator<Item = InFlight> {
         self.in_flight.into_iter()
     }
@@ -321,13 +327,13 @@ impl ShmChannel {
         self.taken += 1;
     }
 
-    /// Returns the next answer to send.
+    /// Returns the next answer to a record of the peer that must be sent.
     #[inline]
     pub(crate) fn next_answer(&self) -> Option<&(u64, Response)> {
         self.answers.front()
     }
 
-    /// Records that the next answer was sent.
+    /// Records that the answer from `next_answer` was sent.
     pub(crate) fn mark_answer_sent(&mut self, now: Time) {
         if let Some((number, _)) = self.answers.pop_front() {
             self.answering.push_back((number, self.acked + self.in_flight.len() as u64));
@@ -352,7 +358,7 @@ impl ShmChannel {
     }
 }
 
-/// A place in the table of channels.
+/// An entry of the table of shared-memory channels.
 #[derive(Debug, Default)]
 struct Entry {
     generation: u32,
@@ -363,13 +369,13 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct ShmChannels {
     entries: Vec<Entry>,
-    /// Number of channels that are held.
+    /// Number of channels that are held: they may not send yet.
     holding: u32,
-    /// Channels that ended here and whose end the driver must be notified of.
+    /// Channels that have ended here and of whose end the driver must be notified.
     ended: VecDeque<ShmId>,
-    /// Channels that must end.
+    /// Channels that the engine must end.
     ending: VecDeque<ShmId>,
-    /// Operations whose memory records refer to and that the peer must no longer access.
+    /// Operations to whose memory records refer and that the peer must no longer access.
     revoked: VecDeque<(ShmId, u64)>,
     /// Peers that were verified since the driver last asked, and whether this endpoint started the
     /// handshake.
@@ -386,7 +392,7 @@ const MAX_VERIFIED: usize = 4096;
 const LOOK_AGAIN: Span = Span::secs(10);
 
 impl ShmChannels {
-    /// Adds a channel to a peer.
+    /// Adds a channel to a peer. The channel is held until [`Self::release`].
     pub(crate) fn add(&mut self, now: Time, peer: PeerId) -> ShmId {
         let free = self.entries.iter().position(|entry| entry.shm.is_none());
         let slot = free.unwrap_or_else(|| {
@@ -413,7 +419,7 @@ impl ShmChannels {
         ShmId::new(slot as u32, entry.generation)
     }
 
-    /// Removes a channel.
+    /// Removes a channel and queues the notification of its end for the driver.
     pub(crate) fn remove(&mut self, id: ShmId) -> Option<ShmChannel> {
         self.release(id);
         self.get(id)?;
@@ -436,7 +442,7 @@ impl ShmChannels {
         entry.shm.as_mut().filter(|_| id == ShmId::new(id.index() as u32, generation))
     }
 
-    /// Returns all channels.
+    /// Returns all shared-memory channels with their ids.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ShmId, &ShmChannel)> {
         self.entries.iter().zip(0u32..).filter_map(|(entry, slot)| {
             entry.shm.as_ref().map(|shm| (ShmId::new(slot, entry.generation), shm))
@@ -455,18 +461,18 @@ impl ShmChannels {
         self.iter().any(|(_, shm)| shm.has_output())
     }
 
-    /// Returns whether any channel is held.
+    /// Returns whether any channel is held, that is, may not send yet.
     #[inline]
     pub(crate) const fn has_held(&self) -> bool {
         self.holding > 0
     }
 
-    /// Returns the channels that are held.
+    /// Returns the channels that are held, that is, may not send yet.
     pub(crate) fn held_channels(&self) -> Vec<ShmId> {
         self.iter().filter(|(_, shm)| shm.held).map(|(id, _)| id).collect()
     }
 
-    /// Allows a channel to send.
+    /// Allows a held channel to send.
     pub(crate) fn release(&mut self, id: ShmId) {
         if self.get_mut(id).is_some_and(|shm| core::mem::replace(&mut shm.held, false)) {
             self.holding -= 1;
@@ -515,35 +521,35 @@ impl ShmChannels {
         }
     }
 
-    /// Revokes the reference to the memory of an operation.
+    /// Revokes the peer's reference to the memory of the operation `tag`.
     pub(crate) fn revoke(&mut self, id: ShmId, tag: u64) {
         self.revoked.push_back((id, tag));
     }
 
-    /// Returns the next reference to revoke.
+    /// Returns the next reference of a peer to user memory that the driver must revoke.
     #[inline]
     pub(crate) fn next_revoked(&mut self) -> Option<(ShmId, u64)> {
         self.revoked.pop_front()
     }
 
-    /// Schedules the end of a channel.
+    /// Schedules the end of a channel, which the engine carries out later.
     pub(crate) fn schedule_end(&mut self, id: ShmId) {
         self.ending.push_back(id);
     }
 
-    /// Returns whether any channel must end.
+    /// Returns whether the end of any channel is scheduled.
     #[inline]
     pub(crate) fn has_scheduled_end(&self) -> bool {
         !self.ending.is_empty()
     }
 
-    /// Returns the next channel that must end.
+    /// Returns the next channel whose end is scheduled.
     #[inline]
     pub(crate) fn next_scheduled_end(&mut self) -> Option<ShmId> {
         self.ending.pop_front()
     }
 
-    /// Returns the next channel that ended.
+    /// Returns the next channel that ended and that the driver must be notified of.
     #[inline]
     pub(crate) fn next_ended(&mut self) -> Option<ShmId> {
         self.ended.pop_front()
@@ -556,7 +562,7 @@ impl ShmChannels {
         }
     }
 
-    /// Returns the next verified peer.
+    /// Returns the next peer that passed the handshake, and whether this endpoint started it.
     #[inline]
     pub(crate) fn next_verified_peer(&mut self) -> Option<(PeerId, bool)> {
         self.verified.pop_front()

@@ -1,6 +1,6 @@
 //! A table of values with generation-counted keys: a key that outlives its value finds nothing.
 
-/// The key of a value in a [`Slab`].
+/// The key of a value in a [`Slab`]: an index, and a generation that detects stale keys.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Key {
     pub(crate) index: u32,
@@ -8,16 +8,16 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The smallest and the largest of all keys.
+    /// The smallest and the largest of all possible keys, for range searches.
     pub(crate) const FIRST: Self = Self { index: 0, generation: 0 };
     pub(crate) const LAST: Self = Self { index: u32::MAX, generation: u32::MAX };
 
-    /// Returns the key as one number.
+    /// Returns the key as one number of 64 bits.
     pub(crate) const fn to_u64(self) -> u64 {
         (self.generation as u64) << 32 | self.index as u64
     }
 
-    /// Restores a key from its number.
+    /// Restores a key from the number that [`Key::to_u64`] returned.
     pub(crate) const fn from_u64(raw: u64) -> Self {
         Self { index: (raw & 0xffff_ffff) as u32, generation: (raw >> 32) as u32 }
     }
@@ -30,7 +30,7 @@ struct Entry<T> {
     value: Option<T>,
 }
 
-/// A growing table that reuses free entries.
+/// A growing table of values that reuses the entries of removed values.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     entries: Vec<Entry<T>>,
@@ -87,12 +87,12 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Returns the number of values.
+    /// Returns the number of values in the table.
     pub(crate) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
-    /// Returns all values for modification.
+    /// Returns all values of the table for modification.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.entries.iter_mut().filter_map(|entry| entry.value.as_mut())
     }
@@ -107,7 +107,7 @@ impl<T> Slab<T> {
         found.map(|(_, index)| index)
     }
 
-    /// Returns all values with their keys, by index.
+    /// Returns all values with their keys, in the order of their indexes.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.entries.iter().zip(0u32..).filter_map(|(entry, index)| {
             let key = Key { index, generation: entry.generation };

@@ -17,7 +17,7 @@ use crate::report::Report;
 use crate::shm::ShmChannels;
 use crate::slab::Key;
 
-/// The parts that every other part needs, borrowed for one call.
+/// The parts of an engine that its other parts need, borrowed for one call.
 pub(crate) struct Step<'a> {
     pub(crate) now: Time,
     pub(crate) config: &'a Config,
@@ -72,7 +72,8 @@ impl Step<'_> {
         key
     }
 
-    /// Reports that an access of a peer to registered memory has ended, once for all requests of its operation.
+    /// Reports that a peer's access to registered memory has ended, once for all requests of its
+    /// operation.
     #[inline]
     pub(crate) fn report_access(&mut self, peer: PeerId, group: GroupTag, access: PeerAccess) {
         if group.is_none() {
@@ -99,7 +100,7 @@ impl Step<'_> {
         self.peers.is_outside(self.config, peer)
     }
 
-    /// Returns whether a peer has ever answered.
+    /// Returns whether a peer has answered this endpoint at least once.
     #[inline]
     pub(crate) fn is_known(&self, peer: PeerId) -> bool {
         self.peers.get(peer).has_answered()

@@ -1,4 +1,4 @@
-//! One-sided operations of peers on registered memory.
+//! RMA and atomic operations of peers on the registered memory of this endpoint.
 
 mod atomic;
 mod partial;
@@ -18,16 +18,17 @@ use partial::{PartialWrites, WritePart};
 
 pub(crate) use atomic::AtomicRefusal;
 
-/// The reason why the payload of a write was not written.
+/// The reason why the payload of a peer's write was not written to memory.
 pub(crate) enum WriteRefusal {
-    /// The key does not permit the access.
+    /// The memory key does not permit the write.
     Refused(KeyError),
-    /// The payload is in memory whose owner has revoked it or is gone, or copying it into the
-    /// target memory failed.
+    /// The payload is in memory that its owner has revoked or whose owner is gone, or copying it
+    /// into the target memory failed.
     Gone,
-    /// The write contradicts itself.
+    /// The length, offset or total of the write contradict each other.
     Inconsistent,
-    /// There is no room to record how much of the write has arrived. The packet is refused for now.
+    /// The target has no room to record how much of the write has arrived. The packet is refused
+    /// for now.
     NoRoom,
 }
 
@@ -106,9 +107,9 @@ impl Target {
         self.partial.advance(context, id, true);
     }
 
-    /// Returns where `len` bytes from `offset` of a WRITE go, if they can simply be copied there: a
-    /// packet of the WRITE was accepted before, nothing must be reported, and the bytes are
-    /// contiguous.
+    /// Returns the destination of `len` bytes from `offset` of a WRITE, if they can simply be
+    /// copied there: a packet of the WRITE was accepted before, nothing must be reported, and the
+    /// bytes are contiguous.
     pub(crate) fn write_target<M: Memory>(
         &self,
         mem: &M,

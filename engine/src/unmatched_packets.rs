@@ -8,11 +8,11 @@ use crate::reliability::PeerKey;
 use crate::step::Step;
 use crate::wire::{self, Nack, Ses};
 
-/// Largest number of NACKs that wait to be sent. The limit keeps a flood of forged packets from
-/// using memory.
+/// Largest number of negative acknowledgements (NACKs) that wait to be sent. The limit keeps a
+/// flood of forged packets from using memory.
 const MAX_STRAYS: usize = 64;
 
-/// The NACKs that answer packets which match no context.
+/// The negative acknowledgements (NACKs) that answer packets which match no context.
 #[derive(Debug, Default)]
 pub(crate) struct UnmatchedPackets {
     nacks: VecDeque<(SocketAddr, Nack)>,
@@ -62,13 +62,13 @@ impl UnmatchedPackets {
         }
     }
 
-    /// Returns whether a NACK waits to be sent.
+    /// Returns whether a negative acknowledgement (NACK) waits to be sent.
     #[inline]
     pub(crate) fn has_nacks(&self) -> bool {
         !self.nacks.is_empty()
     }
 
-    /// Returns the next NACK and its destination.
+    /// Returns the next negative acknowledgement (NACK) to send, and its destination.
     #[inline]
     pub(crate) fn pop_nack(&mut self) -> Option<(SocketAddr, Nack)> {
         self.nacks.pop_front()

@@ -6,26 +6,26 @@ use squall_base::{CounterRow, Merge};
 /// The identity of an endpoint, its settings, and the names of the values on its page.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Description {
-    /// Process ID.
+    /// Process ID of the endpoint's process.
     pub pid: u32,
     /// Start time of the process, in clock ticks since the boot of the machine. It distinguishes
     /// the process from a later one with the same ID.
     pub started: u64,
     /// Number of the endpoint within its process, from 0 on.
     pub endpoint: u32,
-    /// Address of the endpoint, IP and port.
+    /// Address of the endpoint: IP address and UDP port.
     pub local: String,
-    /// Name of the interface that has the address.
+    /// Name of the network interface that has the endpoint's address.
     pub interface: String,
-    /// Host name.
+    /// Name of the host on which the endpoint is.
     pub host: String,
-    /// Name of the program, without its directory.
+    /// Name of the endpoint's program, without its directory.
     pub program: String,
-    /// Version of the provider.
+    /// Version of the provider that wrote the page.
     pub version: String,
     /// Time at which the page was created, in ns since 1970.
     pub made: u64,
-    /// Chosen settings, as parameter and value.
+    /// Algorithms that the endpoint uses, as pairs of parameter and value.
     pub choices: Vec<(String, String)>,
     /// Position of the process in its job, as far as the launcher reports it.
     pub place: JobPlace,
@@ -35,21 +35,21 @@ pub struct Description {
     pub flow: Vec<String>,
 }
 
-/// Name, unit and meaning of a counter.
+/// Name, unit and meaning of a counter on a statistics page.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Counter {
-    /// Name in statistics, such as `tx_packets`.
+    /// Name of the counter in statistics, such as `tx_packets`.
     pub name: String,
-    /// Unit of the count, in the plural.
+    /// Unit of the counter, in the plural, such as `packets`.
     pub unit: String,
-    /// Rule that merges two counts: `sum`, `max` or `min`.
+    /// Rule that merges the counts of two endpoints: `sum`, `max` or `min`.
     pub merge: String,
-    /// Description of the counter, in a sentence.
+    /// Description of the counter, in one sentence.
     pub help: String,
 }
 
 impl Counter {
-    /// Copies the row of a counter table.
+    /// Creates the description of a counter from a row of a counter table.
     #[must_use]
     pub fn new(row: &CounterRow) -> Self {
         let merge = match row.merge {
@@ -74,16 +74,16 @@ impl Counter {
     }
 }
 
-/// Job, rank and number of ranks of a process.
+/// Position of a process in its job: the job's name, the rank, and the number of ranks.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobPlace {
     /// Name of the job: the launcher's, or `launcher-PID` with the process ID of the launcher.
     /// Empty for a process without a launcher.
     pub job: String,
-    /// Rank of the process.
+    /// Rank of the process in its job, if the launcher reports it.
     pub rank: Option<u32>,
-    /// Number of ranks of the job.
+    /// Number of ranks of the job, if the launcher reports it.
     pub ranks: Option<u32>,
 }
 

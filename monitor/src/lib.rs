@@ -44,12 +44,12 @@ pub use paths::{COLLECTED_FLOWS, PATH, PathValues, is_path_word, path_words};
 pub use process_report::{ProcessReport, REPORT_MARK};
 pub use snapshot::{FlowValues, Snapshot, SnapshotError};
 
-/// First word of a statistics page.
+/// First word of every statistics page, by which a reader recognises one.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"sqlboard");
 /// Version of the layout. Change it whenever the words before the description change their meaning.
 pub const VERSION: u64 = 1;
 
-/// Positions of the words.
+/// Positions of the words of a statistics page, counted from its beginning.
 mod at {
     pub(crate) const MAGIC: usize = 0;
     pub(crate) const VERSION: usize = 1;

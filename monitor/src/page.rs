@@ -1,4 +1,4 @@
-//! The writer of a statistics page.
+//! The writer of a statistics page, which `squall top` and other processes read.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -7,20 +7,20 @@ use thiserror::Error;
 use crate::description::Description;
 use crate::{MAGIC, VERSION, at};
 
-/// The reason why a page cannot be created.
+/// The reason why a statistics page cannot be created.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum StatisticsPageError {
-    /// The memory is smaller than [`PageLayout::words`].
-    #[error("a statistics page of {needed} words does not fit into {there} words")]
+    /// The memory for the page has fewer words than [`PageLayout::words`].
+    #[error("the statistics page needs {needed} words, and the memory for it has {there}")]
     TooSmall {
-        /// Number of words that the layout needs.
+        /// Number of words that the page's layout needs.
         needed: usize,
-        /// Number of words of the memory.
+        /// Number of words that the memory has.
         there: usize,
     },
 }
 
-/// The size of a page and the positions of its parts.
+/// The size of a statistics page and the positions of its parts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PageLayout {
     text: Vec<u8>,
@@ -41,7 +41,7 @@ impl PageLayout {
         Self { text, counters, flow_words, flow_places }
     }
 
-    /// Returns the number of words before the description.
+    /// Returns the number of words of the page before its description.
     const fn values(&self) -> usize {
         at::VALUES + self.counters + self.flow_words * self.flow_places
     }
@@ -53,7 +53,7 @@ impl PageLayout {
     }
 }
 
-/// The writer of a page. Only one thread at a time may write.
+/// The writer of a statistics page. Only one thread at a time may write.
 #[derive(Debug)]
 pub struct StatisticsPage {
     layout: PageLayout,
@@ -89,7 +89,7 @@ impl StatisticsPage {
         Ok(Self { layout })
     }
 
-    /// Returns the number of flows for which there is room.
+    /// Returns the number of flows for which the page has room.
     #[must_use]
     pub const fn flow_places(&self) -> usize {
         self.layout.flow_places

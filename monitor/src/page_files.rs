@@ -13,7 +13,7 @@ pub fn directory(user: u32) -> PathBuf {
     PathBuf::from(format!("/dev/shm/squall-{user}"))
 }
 
-/// Returns the name of the page's file: process ID, start time and endpoint number.
+/// Returns the file name of a statistics page: process ID, start time and endpoint number.
 #[must_use]
 pub fn file_name(of: &Description) -> String {
     format!("{}-{}-{}", of.pid, of.started, of.endpoint)
@@ -51,7 +51,7 @@ pub fn address_words(address: SocketAddr) -> [u64; 3] {
     [(bits >> 64) as u64, bits as u64, u64::from(address.port())]
 }
 
-/// Decodes an address from the words of [`address_words`].
+/// Decodes a socket address from the three words that [`address_words`] returned.
 #[must_use]
 pub fn address_from_words([high, low, port]: [u64; 3]) -> SocketAddr {
     let ip = Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low)).to_canonical();

@@ -3,7 +3,7 @@
 
 use crate::Snapshot;
 
-/// Name and meaning of each value of a path.
+/// Name and meaning of each value that a page has for a path of a flow.
 pub const PATH: [(&str, &str); 3] = [
     ("packets", "Data packets sent on the path."),
     (
@@ -20,12 +20,12 @@ pub const COLLECTED_FLOWS: usize = 16;
 /// The values of a path, in the order of [`PATH`].
 pub type PathValues = [u64; PATH.len()];
 
-/// Returns the names of the words of `paths` paths.
+/// Returns the names of the words that a flow with `paths` paths has on a page for them.
 pub fn path_words(paths: usize) -> impl Iterator<Item = String> {
     (0..paths).flat_map(|path| PATH.iter().map(move |(name, _)| word(path, name)))
 }
 
-/// Returns whether a flow's word belongs to one of its paths.
+/// Returns whether the word of a flow with this name belongs to one of its paths.
 #[must_use]
 pub fn is_path_word(name: &str) -> bool {
     let rest = name.strip_prefix("path").and_then(|rest| rest.split_once('_'));

@@ -15,13 +15,13 @@ pub const REPORT_MARK: &str = "squall-report: ";
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessReport {
-    /// Name of the host.
+    /// Name of the host on which the process runs.
     pub host: String,
-    /// Number of the process on its host.
+    /// Process ID on that host.
     pub pid: u32,
-    /// Version of the provider.
+    /// Version of the provider that wrote the report.
     pub version: String,
-    /// Position of the process in its job.
+    /// Position of the process in its job: name, rank, number of ranks.
     #[serde(flatten)]
     pub place: JobPlace,
     /// Number of endpoints that the process enabled. 0 means that it did not use squall.
@@ -35,7 +35,7 @@ pub struct ProcessReport {
     pub encrypted: bool,
     /// Number of peers that the process reached through shared memory.
     pub shm_peers: u64,
-    /// Number of data packets that were sent again.
+    /// Number of data packets that the process retransmitted.
     pub retransmitted: u64,
     /// Number of operations that failed, without those that the application cancelled.
     pub failed: u64,
@@ -44,7 +44,7 @@ pub struct ProcessReport {
 }
 
 impl ProcessReport {
-    /// Returns the line of the report, with its end.
+    /// Returns the line of the process report, including its newline.
     #[must_use]
     pub fn line(&self) -> String {
         // A struct of numbers, strings and maps with string keys always has a form in JSON.
@@ -52,7 +52,8 @@ impl ProcessReport {
         format!("{REPORT_MARK}{body}\n")
     }
 
-    /// Parses what follows [`REPORT_MARK`] in a line. Returns `None` for anything but a report.
+    /// Parses the part of a line that follows [`REPORT_MARK`]. Returns `None` for anything but a
+    /// report.
     #[must_use]
     pub fn parse(body: &str) -> Option<Self> {
         serde_json::from_str(body.trim_end()).ok()

@@ -1,4 +1,4 @@
-//! The reader of a statistics page.
+//! The reader of a statistics page, which an endpoint writes.
 
 use thiserror::Error;
 
@@ -8,10 +8,10 @@ use crate::{MAGIC, VERSION, at};
 /// The reason why bytes cannot be read as a statistics page.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum SnapshotError {
-    /// The first word is not [`MAGIC`].
+    /// The first word of the file is not [`MAGIC`], so it is no statistics page.
     #[error("the file is not a statistics page")]
     Foreign,
-    /// The page has the layout of another build.
+    /// The page has the layout of another version of this crate.
     #[error(
         "the statistics page has layout {0}, but this build reads layout {VERSION}; use the `squall` command of the job's version"
     )]
@@ -27,16 +27,16 @@ pub enum SnapshotError {
 /// The values of a flow, in the order of [`Description::flow`].
 pub type FlowValues = Vec<u64>;
 
-/// The contents of a page at one moment.
+/// The contents of a statistics page at one moment.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Snapshot {
-    /// Identity of the endpoint and names of the values.
+    /// Identity of the endpoint and names of the values on the page.
     pub description: Description,
-    /// Time of the values, in ns since 1970; 0 before the first values.
+    /// Time at which the values were written, in ns since 1970; 0 before the first values.
     pub written: u64,
     /// Values of the counters, in the order of the description.
     pub counters: Vec<u64>,
-    /// Number of flows of the endpoint.
+    /// Number of flows of the endpoint, which may exceed the room on the page.
     pub flow_count: u64,
     /// Values of the flows that had room on the page.
     pub flows: Vec<FlowValues>,
@@ -44,7 +44,7 @@ pub struct Snapshot {
     pub torn: bool,
 }
 
-/// The bytes of a page, read as words.
+/// The bytes of a statistics page, read as words of 64 bits.
 struct PageWords<'a>(&'a [u8]);
 
 impl PageWords<'_> {
@@ -141,7 +141,7 @@ impl Snapshot {
         })
     }
 
-    /// Returns the counters with their descriptions.
+    /// Returns the counters of the page with their descriptions.
     pub fn counters(&self) -> impl Iterator<Item = (&Counter, u64)> {
         self.description.counters.iter().zip(self.counters.iter().copied())
     }
@@ -152,7 +152,7 @@ impl Snapshot {
         self.counters().find(|(row, _)| row.name == name).map_or(0, |(_, value)| value)
     }
 
-    /// Returns a value of a flow by its name.
+    /// Returns the value of a flow with this name; `None` if the page has no such value.
     #[must_use]
     pub fn flow_value(&self, flow: &[u64], name: &str) -> Option<u64> {
         let at = self.description.flow.iter().position(|known| known == name)?;

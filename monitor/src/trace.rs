@@ -24,12 +24,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Extension of a trace's file name.
+/// Extension of the name of a trace file.
 pub const EXTENSION: &str = "trace";
-/// Beginning of the first line. The number is the version of the format.
+/// Beginning of the first line of a trace. The number is the version of the format.
 const MAGIC: &str = "squall-trace 1 ";
 
-/// Defines an enum whose variants are written and read as words.
+/// Defines an enum whose variants are written to and read from a trace as words.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$doc])*
@@ -57,29 +57,29 @@ macro_rules! words {
 }
 
 words! {
-    /// The kind of an event.
+    /// The kind of an event in a trace.
     EventKind {
-        /// An operation of the endpoint began.
+        /// An operation of the traced endpoint began.
         Begin = "begin",
         /// An operation ended, later than the call that began it.
         End = "end",
-        /// The endpoint received a message of a peer.
+        /// The traced endpoint received a message of a peer.
         Receive = "receive",
     }
 }
 
 words! {
-    /// The kind of an operation.
+    /// The kind of an operation in a trace.
     OperationKind {
-        /// A message without a tag.
+        /// An untagged message.
         Message = "message",
-        /// A message with a tag.
+        /// A tagged message.
         Tagged = "tagged",
         /// A message of a collective operation.
         Collective = "collective",
-        /// An RMA write.
+        /// An RMA write to a peer's memory.
         Write = "write",
-        /// An RMA read; the bytes travel from the peer.
+        /// An RMA read of a peer's memory; the bytes travel from the peer.
         Read = "read",
         /// An atomic operation that returns nothing.
         Update = "update",
@@ -93,17 +93,17 @@ words! {
 pub struct TraceHeader {
     /// Name of the job, as its launcher reports it.
     pub job: String,
-    /// Rank of the process.
+    /// Rank of the traced process in its job, if the launcher reports it.
     pub rank: Option<u32>,
-    /// Number of ranks of the job.
+    /// Number of ranks of the job, if the launcher reports it.
     pub ranks: Option<u32>,
-    /// Host name.
+    /// Name of the host on which the traced process ran.
     pub host: String,
-    /// Process ID.
+    /// Process ID of the traced process.
     pub pid: u32,
     /// Number of the endpoint within its process, from 0 on.
     pub endpoint: u32,
-    /// Address of the endpoint.
+    /// Address of the traced endpoint.
     pub address: SocketAddr,
     /// Time at which the endpoint was enabled, in ns since 1970.
     pub began: u64,
@@ -134,38 +134,38 @@ impl FromStr for TraceHeader {
     }
 }
 
-/// An event of a trace.
+/// An event of a trace: the begin or end of an operation, or a received message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TraceEvent {
-    /// Time since the endpoint was enabled, in ns.
+    /// Time of the event since the endpoint was enabled, in ns.
     pub at: u64,
-    /// Kind of the event.
+    /// The kind of the event: begin, end or receive.
     pub moment: EventKind,
-    /// Kind of the operation.
+    /// The kind of the operation: message, read, write and so on.
     pub class: OperationKind,
     /// Number of the peer; a line `peer` gives its address.
     pub peer: u32,
-    /// Number of bytes of the message or operation.
+    /// Length of the message or operation in bytes.
     pub bytes: u64,
     /// Tag of the message; 0 for an operation without a tag.
     pub tag: u64,
 }
 
-/// A line of a trace after the first one.
+/// A line of a trace other than the first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TraceLine {
     /// The address of a peer. The line comes before the first event with this peer.
     Peer {
-        /// Number by which events name the peer.
+        /// Number by which the events of the trace name the peer.
         number: u32,
-        /// Address of the peer.
+        /// Address of the peer with this number.
         address: SocketAddr,
     },
-    /// An event.
+    /// An event, such as the begin of an operation.
     Event(TraceEvent),
     /// The endpoint was closed. This is the last line of a complete trace.
     Closed {
-        /// Time since the endpoint was enabled, in ns.
+        /// Time at which the endpoint was closed, since it was enabled, in ns.
         at: u64,
     },
 }
@@ -187,7 +187,7 @@ impl FromStr for TraceLine {
 
     fn from_str(line: &str) -> Result<Self, String> {
         fn number<N: FromStr>(word: &str, what: &str) -> Result<N, String> {
-            word.parse().map_err(|_| format!("`{word}` where {what} was expected"))
+            word.parse().map_err(|_| format!("`{word}`, expected {what}"))
         }
         let words: Vec<&str> = line.split(' ').collect();
         match *words.as_slice() {
@@ -203,7 +203,7 @@ impl FromStr for TraceLine {
                 peer: number(peer, "a peer's number")?,
                 bytes: number(bytes, "a number of bytes")?,
                 tag: u64::from_str_radix(tag, 16)
-                    .map_err(|_| format!("`{tag}` where a tag in hexadecimal was expected"))?,
+                    .map_err(|_| format!("`{tag}`, expected a tag in hexadecimal"))?,
             })),
             _ => Err(format!(
                 "`{line}`, expected TIME MOMENT CLASS PEER BYTES TAG, peer NUMBER ADDRESS, or TIME closed"

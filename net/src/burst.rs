@@ -34,18 +34,21 @@ impl<'a> Burst<'a> {
     /// The batch names user memory.
     #[must_use]
     pub fn from_copies(batch: &'a Batch) -> Self {
-        assert!(batch.slices.is_empty(), "only what was copied may go without a promise");
+        assert!(
+            batch.slices.is_empty(),
+            "the batch names user memory, for which only Burst::new can vouch"
+        );
         Self { batch, packets: &batch.packets }
     }
 
-    /// Returns the datagrams, in sending order.
+    /// Returns the datagrams of the burst, in sending order.
     #[must_use]
     #[inline]
     pub const fn packets(&self) -> &'a [Datagram] {
         self.packets
     }
 
-    /// Returns a part of the burst.
+    /// Returns the datagrams of the burst whose indexes are in `range`, as a burst.
     ///
     /// # Panics
     /// `range` is not inside the burst.
@@ -76,7 +79,7 @@ impl<'a> Burst<'a> {
         self.batch.run_parts(self.packets)
     }
 
-    /// Returns the first bytes of a datagram's UDP payload.
+    /// Returns the bytes of a datagram's UDP payload that stand before its pieces of user memory.
     #[must_use]
     #[inline]
     pub fn header(&self, packet: &Datagram) -> &'a [u8] {
@@ -90,7 +93,7 @@ impl<'a> Burst<'a> {
         self.batch.payload(packet)
     }
 
-    /// Returns the last bytes of a datagram's UDP payload.
+    /// Returns the bytes of a datagram's UDP payload that stand behind its pieces of user memory.
     #[must_use]
     #[inline]
     pub fn trailer(&self, packet: &Datagram) -> &'a [u8] {
@@ -163,7 +166,7 @@ impl<'a> Burst<'a> {
         rest[..trailer.len()].copy_from_slice(trailer);
     }
 
-    /// Appends a copy of a whole datagram to `out`.
+    /// Appends a copy of a datagram's whole UDP payload to `out`.
     pub fn copy(&self, packet: &Datagram, out: &mut Vec<u8>) {
         out.extend_from_slice(self.header(packet));
         self.copy_payload(packet, out);
@@ -171,7 +174,7 @@ impl<'a> Burst<'a> {
     }
 }
 
-/// Returns the address of the first byte of a piece.
+/// Returns the address of the first byte of a piece of user memory.
 #[inline]
 pub(crate) fn address(piece: &UserSlice) -> *const u8 {
     ptr::with_exposed_provenance(usize::try_from(piece.base).unwrap_or(0))
@@ -185,12 +188,12 @@ pub(crate) mod tests {
     use crate::base::{Time, TrafficClass};
     use crate::{Port, SendReport};
 
-    /// Bytes as user memory.
+    /// Returns bytes of a test as a piece of user memory.
     pub(crate) fn lend(bytes: &[u8]) -> UserSlice {
         UserSlice::lent(bytes.as_ptr().expose_provenance() as u64, bytes.len() as u64)
     }
 
-    /// A datagram as tests write it down.
+    /// A datagram in the form in which tests write it down.
     #[derive(Clone, Copy)]
     pub(crate) struct Sample<'a> {
         pub(crate) dst: SocketAddr,
@@ -201,7 +204,7 @@ pub(crate) mod tests {
         pub(crate) trailer: &'a [u8],
     }
 
-    /// Sends samples as one burst.
+    /// Sends sample datagrams through a port as one burst.
     pub(crate) fn send(
         port: &mut (impl Port + ?Sized),
         now: Time,

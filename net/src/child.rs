@@ -1,10 +1,10 @@
-//! Child processes that end with their parent.
+//! Starting of child processes that end when their parent ends.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// Has Linux send SIGTERM to the process of `command` when the thread that starts it ends, however it ends. Start the
+/// Makes Linux send SIGTERM to the process of `command` when the thread that starts it ends in any way. Start the
 /// process from a thread that lives as long as its own process should. Programs that change their user at exec lose the
 /// signal.
 pub fn end_with_parent(command: &mut Command) {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
-/// The configuration of a port. Start from [`PortConfig::default`].
+/// The configuration of a packet port. Start from [`PortConfig::default`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortConfig {
     /// Address of the endpoint. Port 0 lets the kernel choose. The caller decides which port to try
@@ -23,23 +23,23 @@ pub struct PortConfig {
     pub rcvbuf: usize,
     /// Send buffer of each socket in bytes, as passed to `SO_SNDBUF`. 0 keeps the system's default.
     pub sndbuf: usize,
-    /// Use GSO if the kernel supports it.
+    /// The port sends trains of packets in one message (GSO) if the kernel supports that.
     pub gso: bool,
-    /// Use GRO if the kernel supports it.
+    /// The port receives trains of packets as one message (GRO) if the kernel supports that.
     pub gro: bool,
-    /// DSCP of data packets, 0 to 63.
+    /// DSCP (IP header) of data packets that the port sends, 0 to 63.
     pub dscp_data: u8,
-    /// DSCP of control packets, 0 to 63.
+    /// DSCP (IP header) of control packets that the port sends, 0 to 63.
     pub dscp_control: u8,
     /// DSCP of trimmed packets, 0 to 63. [`FaultPort`](crate::FaultPort) sets it on packets that it
     /// trims.
     pub dscp_trimmed: u8,
-    /// Send data packets as ECT(0).
+    /// The port sends data packets as ECN-capable, with ECT(0), so that switches can mark them.
     pub ecn: bool,
     /// Largest number of packets in a GSO train, 1 to 64.
     pub train: usize,
-    /// Largest number of small messages for each receive system call, 1 to 64. Each costs 64 KiB of
-    /// memory, which is allocated on first use.
+    /// Largest number of small messages that one receive system call reads, 1 to 64. Each costs 64 KiB of memory, which
+    /// is allocated on first use.
     pub batch: usize,
 }
 
@@ -63,12 +63,12 @@ impl Default for PortConfig {
     }
 }
 
-/// The state of a kernel feature.
+/// The state of a kernel feature that a port may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Feature {
     /// The kernel supports the feature, and the port uses it.
     On,
-    /// The configuration disables the feature.
+    /// The configuration of the port disables the feature.
     Off,
     /// The kernel refused the feature. The text has the reason and the kernel version that supports
     /// it.
@@ -76,7 +76,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// Returns whether the port uses the feature.
+    /// Returns whether the port uses the kernel feature.
     #[must_use]
     pub const fn is_on(&self) -> bool {
         matches!(self, Self::On)
@@ -96,19 +96,19 @@ impl fmt::Display for Feature {
 /// The features and buffer sizes of an opened port, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenReport {
-    /// Address of the endpoint with the port in use.
+    /// Address of the endpoint socket, with the port number that the kernel assigned.
     pub local: SocketAddr,
-    /// Generic segmentation offload (trains out).
+    /// State of generic segmentation offload: sending trains of packets in one message.
     pub gso: Feature,
-    /// Generic receive offload (trains in).
+    /// State of generic receive offload: receiving trains of packets as one message.
     pub gro: Feature,
-    /// ECN and DSCP of received packets.
+    /// State of reading the ECN and DSCP bits of received packets.
     pub tos: Feature,
-    /// Don't Fragment with path MTU discovery.
+    /// State of sending with Don't Fragment and path MTU discovery.
     pub df: Feature,
-    /// ICMP errors of sent packets.
+    /// State of reading the ICMP errors that sent packets caused.
     pub errors: Feature,
-    /// Count of datagrams that the socket dropped.
+    /// State of reading how many datagrams the socket dropped for lack of buffer.
     pub overflow: Feature,
     /// Receive buffer in effect, in bytes before the kernel's doubling.
     pub rcvbuf: usize,

@@ -10,20 +10,20 @@ use crate::{Burst, Counters, LayeredPort, Port, PortLayer, RecvReport, RxMeta, S
 
 pub use squall_wire::crc::CRC_LEN;
 
-/// A port with a checksum on each packet.
+/// A packet port with a CRC-32C checksum behind each packet.
 pub type CrcPort<P> = LayeredPort<P, CrcLayer>;
 
-/// The bytes that the checksum covers.
+/// The bytes of a packet that its CRC-32C checksum covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CrcForm {
-    /// The UDP payload.
+    /// The checksum covers the UDP payload only.
     Payload,
-    /// The IP addresses and the UDP header as well, as Ultra Ethernet has it ([`HeaderCrc`]).
+    /// The checksum also covers the IP addresses and the UDP header, as Ultra Ethernet has it ([`HeaderCrc`]).
     Headers,
 }
 
 impl CrcForm {
-    /// Returns a packet without its trailer if the sum is right.
+    /// Returns a packet without its checksum trailer if the checksum is right.
     fn check_and_strip(self, path: (SocketAddr, SocketAddr), bytes: &[u8]) -> Option<&[u8]> {
         match self {
             Self::Payload => crc::check_and_strip_crc(bytes),
@@ -32,13 +32,13 @@ impl CrcForm {
     }
 }
 
-/// The [`PortLayer`] of [`CrcPort`].
+/// The [`PortLayer`] of [`CrcPort`], which adds and checks the checksums.
 pub struct CrcLayer {
     form: CrcForm,
-    /// DSCP of trimmed packets, if switches trim. They cut off the trailer with the payload.
+    /// DSCP of trimmed packets, if switches trim. They cut off the checksum trailer together with the payload.
     dscp_trimmed: Option<u8>,
-    /// Copies of the packets that are sent. The payload is copied before the sum is computed,
-    /// because the application may change it between the computation and the system call.
+    /// Copies of the packets that are sent. The payload is copied before the checksum is computed, because the
+    /// application may change it between the computation and the system call.
     signed: Batch,
     errors: u64,
 }
@@ -53,7 +53,7 @@ impl<P: Port> CrcPort<P> {
 }
 
 impl CrcLayer {
-    /// Copies a burst, with a trailer for each packet.
+    /// Copies the packets of a burst, and appends a checksum trailer to each copy.
     fn append_trailers<P: Port>(&mut self, inner: &mut P, burst: Burst<'_>) {
         let ip = inner.local_addr().ip();
         self.signed.clear();

@@ -15,12 +15,12 @@ use crate::{Burst, Counters, NetError, Port, RecvReport, RxMeta, SendReport};
 
 /// The behaviour that a wrapper adds to a port. Each default method adds nothing.
 pub trait PortLayer {
-    /// Sends packets through `inner`; see [`Port::send`].
+    /// Sends packets through the wrapped port `inner`; see [`Port::send`].
     fn send<P: Port>(&mut self, inner: &mut P, now: Time, burst: Burst<'_>) -> SendReport {
         inner.send(now, burst)
     }
 
-    /// Receives packets through `inner`; see [`Port::recv`].
+    /// Receives packets through the wrapped port `inner`; see [`Port::recv`].
     fn recv<P: Port>(
         &mut self,
         inner: &mut P,
@@ -31,12 +31,12 @@ pub trait PortLayer {
         inner.recv(now, budget, sink)
     }
 
-    /// Returns when the layer itself will have a packet to hand out. The default is never.
+    /// Returns the time at which the layer itself will have a packet to hand out; by default there is none.
     fn next_deadline(&self) -> Option<Time> {
         None
     }
 
-    /// Returns the secrets with which the layer encrypts, if it does.
+    /// Returns the keys with which the layer encrypts, if it does.
     fn keys(&mut self) -> Option<&mut KeyRing> {
         None
     }
@@ -47,7 +47,7 @@ pub trait PortLayer {
     }
 }
 
-/// A port with a layer around it.
+/// A packet port with a layer around it that changes or observes the packets.
 pub struct LayeredPort<P, L> {
     pub(crate) inner: P,
     pub(crate) layer: L,

@@ -7,7 +7,7 @@ use crate::base::UserSlice;
 use crate::burst::address;
 use crate::shm::PayloadSource;
 
-/// Largest length of a record, in bytes.
+/// Largest length of a shared-memory record, in bytes.
 pub const MAX_RECORD: usize = 16_512;
 
 /// The number of a shared-memory channel at its port. A port reuses the number after
@@ -15,7 +15,7 @@ pub const MAX_RECORD: usize = 16_512;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ShmChannelId(pub u32);
 
-/// A record to be sent.
+/// A shared-memory record that is to be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct OutgoingRecord<'a> {
     head: &'a [u8],
@@ -25,7 +25,7 @@ pub struct OutgoingRecord<'a> {
 }
 
 impl<'a> OutgoingRecord<'a> {
-    /// Creates a record without user memory.
+    /// Creates a record whose bytes are all in `head` and `copied`, without user memory.
     #[must_use]
     #[inline]
     pub const fn from_copies(head: &'a [u8], copied: &'a [u8]) -> Self {
@@ -46,7 +46,7 @@ impl<'a> OutgoingRecord<'a> {
         Self { head, copied: &[], lent, len }
     }
 
-    /// Returns the length of the record in bytes.
+    /// Returns the length of the whole record in bytes.
     #[must_use]
     #[inline]
     #[allow(clippy::len_without_is_empty)] // a record says at least what it is
@@ -54,7 +54,7 @@ impl<'a> OutgoingRecord<'a> {
         self.len
     }
 
-    /// Returns the length of the head in bytes.
+    /// Returns the length of the record's head in bytes.
     #[inline]
     pub(crate) const fn head_len(&self) -> usize {
         self.head.len()
@@ -74,16 +74,16 @@ impl<'a> OutgoingRecord<'a> {
     }
 }
 
-/// The decision of a receiver about a record.
+/// The decision of a receiver about a shared-memory record that it was offered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RecordVerdict {
-    /// The receiver has consumed the record.
+    /// The receiver has consumed the record, which counts as taken.
     Consumed,
     /// The record stays at the front of the channel, before all later records, until it is offered
     /// again. The receiver has no room, or the payload has not arrived yet
     /// ([`PayloadSource::is_delayed`]).
     Deferred,
-    /// The peer violates the protocol, so the channel ends.
+    /// The record violates the protocol, so the channel ends.
     Broken,
 }
 
@@ -91,27 +91,27 @@ pub enum RecordVerdict {
 /// such room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MessageRoom {
-    /// There is room for messages of any length.
+    /// The receiver has room for messages of any length.
     #[default]
     Ample,
-    /// There is room for very short messages only.
+    /// The receiver has room for very short messages only.
     Little,
-    /// There is no room for messages.
+    /// The receiver has no room for messages.
     None,
 }
 
-/// The result of sending a reference to user memory.
+/// The result of sending a record that refers to user memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReferenceOutcome {
-    /// The record is in the channel.
+    /// The record with the reference was put into the channel.
     Sent,
-    /// The channel has no room now.
+    /// The channel has no room for the record now.
     Full,
-    /// The peer cannot read this process's memory, or there are too many pieces.
+    /// The peer cannot read this process's memory, or the reference has too many pieces.
     Impossible,
 }
 
-/// An event on a channel.
+/// An event on a shared-memory channel that its owner must handle.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ChannelEvent {
     /// A process of the same user asks for a channel and sent this hello. The owner answers with
@@ -124,7 +124,7 @@ pub enum ChannelEvent {
     Ended(ShmChannelId, EndReason),
 }
 
-/// The reason why a channel has ended.
+/// The reason why a shared-memory channel has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EndReason {
     /// The peer has closed the channel, or has violated the protocol. Its process lives.
@@ -133,8 +133,8 @@ pub enum EndReason {
     PeerDied,
 }
 
-/// A consumer of received records. Its arguments are the channel and how many of our records the
-/// peer had taken when it sent this one, the record, and the payload that is to be fetched, if any.
+/// A consumer of received records. Its arguments are the channel, the number of this end's records that the peer had
+/// taken when it sent this one, the record, and the payload that is to be fetched, if any.
 pub type RecordSink<'a> =
     dyn FnMut((ShmChannelId, u64), &[u8], Option<&PayloadSource<'_>>) -> RecordVerdict + 'a;
 
@@ -168,7 +168,7 @@ pub trait MessagePort {
     /// call copies referenced memory for peers that cannot read it.
     fn poll_connections(&mut self);
 
-    /// Returns the next event.
+    /// Returns the next event of a channel and removes it from the queue.
     fn next_event(&mut self) -> Option<ChannelEvent>;
 
     /// Appends a record of at most [`MAX_RECORD`] bytes to a channel. Returns false if the channel
@@ -180,7 +180,7 @@ pub trait MessagePort {
     /// copy.
     fn send_split(&mut self, channel: ShmChannelId, record: OutgoingRecord<'_>) -> bool;
 
-    /// Returns the room for messages that the peer publishes now.
+    /// Returns the room for messages that the peer of a channel publishes now.
     fn peer_room(&self, channel: ShmChannelId) -> MessageRoom;
 
     /// Returns whether the peer had room for messages when the port last read the peer's state. The
@@ -216,23 +216,22 @@ pub trait MessagePort {
     /// memory after this call.
     fn revoke_memory(&mut self, channel: ShmChannelId, tag: u64);
 
-    /// Hands received records to `sink`, channel by channel, at most `budget` of each. Returns how
-    /// many were consumed.
+    /// Passes received records to `sink`, channel by channel, at most `budget` of each channel. Returns the number of
+    /// records that were consumed.
     fn recv(&mut self, budget: usize, sink: &mut RecordSink<'_>) -> usize;
 
-    /// Publishes that this end has taken `count` records since the channel was opened.
+    /// Publishes to the peer that this end has taken `count` records since the channel was opened.
     fn publish_taken(&mut self, channel: ShmChannelId, count: u64);
 
-    /// Returns how many of our records the peer had taken by the last [`MessagePort::recv`], at
-    /// least those that it had taken before it sent its last record. The number comes from the peer
-    /// and is not verified.
+    /// Returns how many records of this end the peer had taken by the last [`MessagePort::recv`]: at least those that
+    /// it had taken before it sent its last record. The number comes from the peer and is not verified.
     fn peer_taken(&self, channel: ShmChannelId) -> u64;
 
     /// Returns the channels on which records were sent, consumed or newly taken since
     /// [`MessagePort::wake_peers`].
     fn touched_channels(&self) -> &[ShmChannelId];
 
-    /// Returns how often the peer had no room for the next record. The count wraps.
+    /// Returns how often the peer had no room for the next record of this end. The count wraps.
     fn peer_deferrals(&self, channel: ShmChannelId) -> u64;
 
     /// Wakes the sleeping peers of all [`MessagePort::touched_channels`] that have something to
@@ -247,6 +246,6 @@ pub trait MessagePort {
     /// Makes [`MessagePort::fd`] readable, so that a thread that sleeps on it wakes up.
     fn wake_sleeper(&mut self);
 
-    /// Returns the descriptor that becomes readable when there is something to do.
+    /// Returns the descriptor that becomes readable when records or events wait.
     fn fd(&self) -> RawFd;
 }

@@ -11,7 +11,7 @@ use crate::{Burst, Counters, NetError, Port, RecvReport, RxMeta, SendReport};
 pub(crate) struct Mock {
     pub(crate) addr: SocketAddr,
     pub(crate) queue: VecDeque<(RxMeta, Vec<u8>)>,
-    /// Number of packets that `send` takes before the socket is full.
+    /// Number of packets that the mock's `send` takes before it behaves like a full socket.
     pub(crate) room: usize,
 }
 

@@ -24,7 +24,7 @@ pub struct RxMeta {
     pub src: SocketAddr,
     /// ECN field of the IP header: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
     pub ecn: u8,
-    /// DSCP of the IP header, 6 bits.
+    /// DSCP of the received packet's IP header, 6 bits.
     pub dscp: u8,
     /// Number of datagrams that the socket has dropped for lack of buffer since it was opened,
     /// modulo 2^32 (`SO_RXQ_OVFL`).
@@ -39,7 +39,7 @@ impl RxMeta {
     }
 }
 
-/// The result of [`Port::send`].
+/// The result of [`Port::send`]: numbers of packets, trains and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendReport {
     /// Number of packets handed over, from the front of the burst. If it is smaller than the burst,
@@ -50,7 +50,7 @@ pub struct SendReport {
     pub failed: usize,
     /// Number of messages in system calls. A GSO train counts once.
     pub trains: usize,
-    /// UDP payload bytes handed over.
+    /// UDP payload bytes that were handed to the kernel.
     pub bytes: u64,
 }
 
@@ -64,14 +64,14 @@ impl AddAssign for SendReport {
     }
 }
 
-/// The result of [`Port::recv`].
+/// The result of [`Port::recv`]: numbers of packets, trains and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecvReport {
-    /// Number of packets given to the sink.
+    /// Number of packets that were given to the caller's sink.
     pub packets: usize,
-    /// Number of messages that carried them. A GRO train counts once.
+    /// Number of messages that carried the packets. A GRO train counts once.
     pub trains: usize,
-    /// UDP payload bytes given to the sink.
+    /// UDP payload bytes that were given to the caller's sink.
     pub bytes: u64,
     /// The socket had nothing more to read. False does not mean that there is more.
     pub empty: bool,
@@ -81,21 +81,21 @@ pub struct RecvReport {
 /// routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnreachableReason {
-    /// No process listens on the port.
+    /// The host answers, but no process listens on the UDP port.
     Port,
     /// The host does not answer.
     Host,
-    /// There is no route to the network.
+    /// The router has no route to the network of the destination.
     Network,
-    /// A filter refused the packet.
+    /// A filter on the way refused the packet.
     Prohibited,
-    /// The hop limit or the reassembly time was exceeded.
+    /// The packet's hop limit, or the time for its reassembly, was exceeded.
     TimeExceeded,
-    /// Another ICMP message.
+    /// The network sent an ICMP message of another type.
     Other {
-        /// ICMP type.
+        /// Type of the ICMP message.
         kind: u8,
-        /// ICMP code.
+        /// Code of the ICMP message.
         code: u8,
     },
 }
@@ -105,16 +105,16 @@ pub enum UnreachableReason {
 pub enum NetError {
     /// The network, or this host, reports that the peer cannot be reached.
     Unreachable {
-        /// Address of the peer, as in [`Datagram::dst`](crate::base::Datagram::dst).
+        /// Address of the peer that cannot be reached, as in [`Datagram::dst`](crate::base::Datagram::dst).
         peer: SocketAddr,
-        /// The reported reason.
+        /// The reason that the network reported.
         kind: UnreachableReason,
         /// Router or host that sent the ICMP message, if it was one.
         offender: Option<std::net::IpAddr>,
     },
-    /// A packet with DF set was longer than the path MTU.
+    /// A packet with Don't Fragment set was longer than the path MTU.
     TooBig {
-        /// Address of the peer.
+        /// Address of the peer to which the packet was sent.
         peer: SocketAddr,
         /// MTU of the path, IP header included; 0 when unknown.
         mtu: u32,
@@ -123,13 +123,13 @@ pub enum NetError {
     Local {
         /// Address of the peer, or the port's own address if no packet was involved.
         peer: SocketAddr,
-        /// Error number of the system.
+        /// Error number of the system call (errno).
         errno: i32,
     },
 }
 
 impl NetError {
-    /// Returns the address of the peer.
+    /// Returns the address of the peer to which the failed packet was sent.
     #[must_use]
     pub const fn peer(&self) -> SocketAddr {
         match *self {
@@ -183,18 +183,18 @@ crate::base::counters! {
         tx_calls: sum "calls",
         /// Times that the socket was full.
         tx_blocked: sum "times",
-        /// Packets that the kernel dropped before they left, because of a full queue, a policy, or
-        /// a device with a smaller MTU.
+        /// Packets that the kernel dropped before they left: a full queue, a policy, or a device
+        /// with a smaller MTU.
         tx_dropped: sum "packets",
         /// Packets that the kernel refused for good.
         tx_failed: sum "packets",
-        /// Sent packets that left as frames through AF_XDP (FI_SQUALL_PORT_KIND=xdp).
+        /// Packets sent as frames through AF_XDP.
         tx_xdp_packets: sum "packets",
         /// Packets received.
         rx_packets: sum "packets",
-        /// Received packets that arrived as frames through AF_XDP.
+        /// Packets received as frames through AF_XDP.
         rx_xdp_packets: sum "packets",
-        /// Frames of AF_XDP that were dropped because a length or checksum was wrong.
+        /// Frames of AF_XDP dropped because a length or checksum was wrong.
         rx_xdp_damaged: sum "packets",
         /// UDP payload bytes of the received packets.
         rx_bytes: sum "bytes",
@@ -206,8 +206,7 @@ crate::base::counters! {
         rx_empty: sum "calls",
         /// Datagrams that the socket dropped for lack of buffer.
         rx_overflow: sum "packets",
-        /// Messages that the kernel truncated. None is expected, because the buffers hold the
-        /// longest UDP datagram.
+        /// Messages that the kernel truncated; none is expected.
         rx_truncated: sum "packets",
         /// Received packets with a mark (Congestion Experienced).
         rx_ce: sum "packets" as "rx_ce_marks",
@@ -215,22 +214,22 @@ crate::base::counters! {
         crc_errors: sum "packets",
         /// Packets encrypted and sent.
         tx_sealed: sum "packets",
-        /// Packets dropped because no secret is shared with their destination, or because the
-        /// counter of the secret has reached its end.
+        /// Packets dropped because no secret is shared with their destination, or the secret's
+        /// counter has ended.
         tx_unsealable: sum "packets",
         /// Received packets that were decrypted.
         rx_opened: sum "packets",
-        /// Received packets dropped because their authentication tag was wrong.
+        /// Packets dropped because their authentication tag was wrong.
         rx_bad_tag: sum "packets",
-        /// Received packets dropped because they had arrived before, or came very late.
+        /// Packets dropped because they had arrived before, or very late.
         rx_replayed: sum "packets",
-        /// Received packets dropped because no secret is shared with their sender.
+        /// Packets dropped because no secret is shared with their sender.
         rx_unknown_sender: sum "packets",
-        /// Received packets dropped because they were not encrypted.
+        /// Packets dropped because they were not encrypted.
         rx_clear: sum "packets",
-        /// Received encrypted packets dropped because a switch had trimmed them.
+        /// Encrypted packets dropped because a switch had trimmed them.
         rx_sealed_trimmed: sum "packets",
-        /// ICMP errors and local errors that were read.
+        /// ICMP and local errors that were read.
         errors: sum "errors" as "icmp_errors",
         /// Injected faults: packets dropped.
         fault_dropped: sum "packets",
@@ -292,7 +291,7 @@ pub trait Port {
         self.source_port(path)
     }
 
-    /// Returns the secrets with which the port encrypts packets, if it does.
+    /// Returns the keys with which the port encrypts packets, if it does.
     fn keys(&mut self) -> Option<&mut KeyRing> {
         None
     }
@@ -316,7 +315,7 @@ pub trait Port {
     /// delayed packet.
     fn next_deadline(&self) -> Option<Time>;
 
-    /// Returns the totals so far.
+    /// Returns the port's counters since it was opened.
     fn counters(&self) -> Counters;
 }
 

@@ -12,7 +12,7 @@ use netlink_sys::{Socket, protocols};
 /// Size of the receive buffer in bytes. The kernel builds datagrams of at most 32 KiB.
 const DATAGRAM: usize = 64 << 10;
 
-/// A netlink socket for requests about the kernel's tables.
+/// A netlink socket for requests about the kernel's interface, route and neighbour tables.
 pub(crate) struct RouteSocket {
     socket: Socket,
     buffer: Vec<u8>,

@@ -9,14 +9,14 @@ use squall_wire::{self as wire, Handshake, Packet, PdsType, Tss};
 use crate::base::{Batch, Datagram, Time, Train};
 use crate::{Burst, Counters, LayeredPort, Port, PortLayer, RecvReport, RxMeta, SendReport};
 
-/// A port that encrypts packets.
+/// A packet port that encrypts the packets that it sends and decrypts those that it receives.
 pub type SealPort<P> = LayeredPort<P, SealLayer>;
 
-/// The [`PortLayer`] of [`SealPort`].
+/// The [`PortLayer`] of [`SealPort`], which encrypts and decrypts.
 pub struct SealLayer {
     keys: KeyRing,
     local: SocketAddr,
-    /// DSCP of trimmed packets, if switches trim. A switch that trims cuts off the tag, too.
+    /// DSCP of trimmed packets, if switches trim. A switch that trims a packet also cuts off its authentication tag.
     dscp_trimmed: Option<u8>,
     /// Copies of the packets that are sent. User memory must not be encrypted in place.
     sealed: Batch,
@@ -50,7 +50,7 @@ impl<P: Port> SealPort<P> {
     }
 }
 
-/// Returns whether a packet belongs to a handshake.
+/// Returns whether a packet belongs to a handshake, which is never encrypted.
 fn is_handshake(bytes: &[u8]) -> bool {
     let control = bytes.first().is_some_and(|first| first >> 3 == PdsType::Control.to_u8());
     control

@@ -80,7 +80,7 @@ impl WordFile {
         fs::remove_file(&self.path)
     }
 
-    /// Returns the path of the file.
+    /// Returns the path of the word file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

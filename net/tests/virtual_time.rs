@@ -56,6 +56,7 @@ impl Emulator {
         assert_eq!((hello.addr.port(), hello.job_rank.rank), (0, Some(3)));
         let rules = VirtualTimeRules {
             origin: at(0),
+            start: at(0),
             shown_origin: at(0),
             calendar: 7,
             seed: 1,

@@ -4,7 +4,8 @@
 use crate::Picos;
 use squall_base::Rng;
 
-/// A source of random numbers.
+/// A source of random numbers. Each event draws from a generator of its own, which follows from the
+/// source's seed, the time and the place of the event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chance(u64);
 
@@ -16,13 +17,15 @@ impl Chance {
         Self(rng.next_u64())
     }
 
-    /// Returns the generator for an event at `now` at `place`; places may have any numbers.
+    /// Returns the random number generator of an event that happens at time `now`. The `place` is
+    /// any number that tells events of the same time apart, such as that of a port.
     pub(crate) const fn at(self, now: Picos, place: u64) -> Rng {
         Rng::new(mix(self.0 ^ now.0).wrapping_add(place.wrapping_mul(0xd1b5_4a32_d192_ed03)))
     }
 }
 
-/// Mixes 64 bits well (the finaliser of SplitMix64).
+/// Mixes the 64 bits of a number so that every bit of the result depends on all of them (the
+/// finaliser of SplitMix64).
 pub(crate) const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -11,7 +11,7 @@ use squall_base::Rate;
 /// Bytes of an acknowledgement on the wire, for round trips.
 const ACK_BYTES: u64 = 64;
 
-/// Values that are known before a run.
+/// Rates and times of a topology and its workload that are known before the simulation runs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Facts {
     /// Longest round trip of any flow without queues: a full packet to the destination, an ACK
@@ -136,12 +136,12 @@ type RouteTime = (Picos, Picos);
 
 struct Graph<'a> {
     topology: &'a Topology,
-    /// Switch of each host, with latency and rate of its link.
+    /// Switch of each host, with latency and rate of the host's link.
     access: Vec<Option<(u32, Picos, Rate)>>,
-    /// Neighbours of each switch: (other switch, latency, rate).
+    /// Neighbours of each switch: (other switch, latency and rate of the link).
     neighbours: Vec<Vec<(u32, Picos, Rate)>>,
-    /// Groups of each tier but the highest: the group of each switch, and the rate out of each
-    /// group.
+    /// Groups of switches that are connected without higher tiers, for each tier but the highest:
+    /// the group of each switch, and the rate out of each group in bits per second.
     groups: Vec<(Vec<u32>, Vec<u64>)>,
 }
 
@@ -220,7 +220,8 @@ impl<'a> Graph<'a> {
         routes
     }
 
-    /// Returns the cuts between two hosts.
+    /// Returns the cuts that a flow between two hosts crosses: the links of both hosts, the links
+    /// out of the groups of switches at the source, and those into the groups at the destination.
     fn crossed(&self, src: u32, dst: u32) -> impl Iterator<Item = Cut> {
         let ends = self.access[src as usize].zip(self.access[dst as usize]);
         let groups = self.groups.iter().zip(0u8..).filter_map(move |((group, _), tier)| {

@@ -1,4 +1,4 @@
-//! Numbers of bytes, as people write them.
+//! Numbers of bytes with units, as people write them: `16K`, `2MiB`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -7,7 +7,7 @@ use std::fmt::Display;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Settings of a run, by key.
+/// Settings of a run, by key, with their values as text.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Settings(BTreeMap<String, String>);
@@ -42,7 +42,7 @@ impl Settings {
         }
     }
 
-    /// Adds all settings of `others`.
+    /// Adds all settings of `others`, which replace those of the same keys.
     pub fn extend(&mut self, others: Self) {
         self.0.extend(others.0);
     }

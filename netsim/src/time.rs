@@ -17,13 +17,13 @@ impl Picos {
     /// A time after all events.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// Returns `n` nanoseconds.
+    /// Returns a time of `n` nanoseconds.
     #[must_use]
     pub const fn nanos(n: u64) -> Self {
         Self(n.saturating_mul(1_000))
     }
 
-    /// Returns `n` microseconds.
+    /// Returns a time of `n` microseconds.
     #[must_use]
     pub const fn micros(n: u64) -> Self {
         Self(n.saturating_mul(1_000_000))
@@ -53,7 +53,7 @@ impl Picos {
         Span(self.0.div_ceil(1_000))
     }
 
-    /// Returns the time in microseconds, for people.
+    /// Returns the time as a number of microseconds, for people.
     #[must_use]
     pub const fn as_micros(self) -> f64 {
         self.0 as f64 / 1e6

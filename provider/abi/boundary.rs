@@ -19,7 +19,7 @@ fn report(panic: &(dyn Any + Send)) {
     log::error!("internal error, please report it: {text}");
 }
 
-/// Runs `f`; a panic is logged and becomes `fallback`.
+/// Runs `f`, the body of a C function. A panic is logged, and the C function returns `fallback`.
 pub(crate) fn value<T>(fallback: T, f: impl FnOnce() -> T) -> T {
     let _call = hooks::begin_call();
     // What a panicking operation leaves half done is at worst a lost operation of this endpoint:
@@ -33,7 +33,7 @@ pub(crate) fn value<T>(fallback: T, f: impl FnOnce() -> T) -> T {
     }
 }
 
-/// For calls that return 0 or a negative error.
+/// Runs the body of a libfabric call that returns 0 or a negative error.
 pub(crate) fn status(f: impl FnOnce() -> Result<()>) -> c_int {
     value(Errno::OTHER.code(), || match f() {
         Ok(()) => 0,
@@ -41,7 +41,7 @@ pub(crate) fn status(f: impl FnOnce() -> Result<()>) -> c_int {
     })
 }
 
-/// For calls that return a small count or a negative error.
+/// Runs the body of a libfabric call that returns a small count or a negative error.
 pub(crate) fn count(f: impl FnOnce() -> Result<usize>) -> c_int {
     value(Errno::OTHER.code(), || match f() {
         Ok(n) => c_int::try_from(n).unwrap_or(c_int::MAX),
@@ -49,7 +49,7 @@ pub(crate) fn count(f: impl FnOnce() -> Result<usize>) -> c_int {
     })
 }
 
-/// For data calls: 0 or a negative error as `ssize_t`.
+/// Runs the body of a data call, which returns 0 or a negative error as `ssize_t`.
 pub(crate) fn transfer(f: impl FnOnce() -> Result<()>) -> isize {
     value(Errno::OTHER.code() as isize, || match f() {
         Ok(()) => 0,
@@ -57,7 +57,7 @@ pub(crate) fn transfer(f: impl FnOnce() -> Result<()>) -> isize {
     })
 }
 
-/// For queue reads: a count or a negative error as `ssize_t`.
+/// Runs the body of a call that reads a queue and returns a count or a negative error as `ssize_t`.
 pub(crate) fn sized(f: impl FnOnce() -> Result<usize>) -> isize {
     value(Errno::OTHER.code() as isize, || match f() {
         Ok(n) => isize::try_from(n).unwrap_or(isize::MAX),
@@ -65,12 +65,12 @@ pub(crate) fn sized(f: impl FnOnce() -> Result<usize>) -> isize {
     })
 }
 
-/// For calls that return a counter, and have no way to say that they failed: 0 then.
+/// Runs the body of a call that returns a counter's number and cannot report errors; it returns 0 instead.
 pub(crate) fn counter(f: impl FnOnce() -> Result<u64>) -> u64 {
     value(0, || f().unwrap_or(0))
 }
 
-/// For calls that return a string: an empty one instead of an error.
+/// Runs the body of a call that returns a string; it returns an empty string instead of an error.
 pub(crate) fn string(f: impl FnOnce() -> Result<*const c_char>) -> *const c_char {
     value(c"".as_ptr(), || f().unwrap_or(c"".as_ptr()))
 }
@@ -104,7 +104,7 @@ macro_rules! exports {
 
 pub(crate) use exports;
 
-/// The C caller's variable for a result.
+/// The place that a C caller provides for a result, checked for NULL.
 pub(crate) struct Out<T>(NonNull<T>);
 
 impl<T> Out<T> {
@@ -117,7 +117,7 @@ impl<T> Out<T> {
         NonNull::new(place).map(Self).ok_or(Errno::INVAL)
     }
 
-    /// Leaves the result. Never fails: a call ends with it.
+    /// Writes the result to the C caller's place. Never fails, because a call ends with it.
     pub(crate) fn write(self, value: T) -> Result<()> {
         // SAFETY: not NULL, so `new` was promised that a `T` may be written here. `write` does not look at
         // what was there, which the caller need not have initialised.
@@ -126,7 +126,7 @@ impl<T> Out<T> {
     }
 }
 
-/// An array that the C caller lends for the time of the call.
+/// Returns the array that the C caller lends for the time of the call as a slice.
 ///
 /// # Safety
 /// `array` is NULL or points to `count` initialised `T`, aligned, which no other code writes to for `'a`.
@@ -146,7 +146,7 @@ pub(crate) unsafe fn slice<'a, T>(array: *const T, count: usize) -> Result<&'a [
     Ok(unsafe { core::slice::from_raw_parts(array, count) })
 }
 
-/// A copy of a C string, if there is one; bytes that are no UTF-8 cannot name anything of ours.
+/// Returns a copy of a C string, if there is one that is valid UTF-8; no other string names anything of this provider.
 ///
 /// # Safety
 /// `string` is NULL or terminated, and no other code writes to it meanwhile.

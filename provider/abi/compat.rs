@@ -24,16 +24,16 @@ use core::ffi::{c_char, c_int, c_void};
 use crate::abi::errno::Errno;
 use crate::abi::ffi;
 
-/// API version `major.minor` as libfabric packs it.
+/// The API version `major.minor`, packed into one number as libfabric does it.
 pub(crate) const fn version(major: u32, minor: u32) -> u32 {
     (major << 16) | minor
 }
 
-/// Bytes allocated for each structure of an answer to fi_getinfo(3), zeroed: more than any release's, because
-/// the application's `fi_dupinfo` copies as much as its libfabric's headers say.
+/// Bytes allocated for each structure of an answer to fi_getinfo(3), zeroed. No release's structure is longer, and the
+/// application's `fi_dupinfo` copies as many bytes as its libfabric's headers say.
 pub(crate) const ATTR_ALLOC: usize = 512;
 
-/// `struct fi_domain_attr`, 2.7 layout.
+/// `struct fi_domain_attr` in the layout of libfabric 2.7.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct DomainAttr {
@@ -93,7 +93,7 @@ pub(crate) struct EpAttr {
     pub(crate) auth_key: *mut u8,
 }
 
-/// `struct fi_cq_attr`, 1.17 layout.
+/// `struct fi_cq_attr` in the layout of libfabric 1.17.
 #[repr(C)]
 pub(crate) struct CqAttr {
     pub(crate) size: usize,
@@ -105,7 +105,7 @@ pub(crate) struct CqAttr {
     pub(crate) wait_set: *mut ffi::fid_wait,
 }
 
-/// `struct fi_cntr_attr`, 1.17 layout.
+/// `struct fi_cntr_attr` in the layout of libfabric 1.17.
 #[repr(C)]
 pub(crate) struct CntrAttr {
     pub(crate) events: u32,
@@ -114,7 +114,7 @@ pub(crate) struct CntrAttr {
     pub(crate) flags: u64,
 }
 
-/// Declares the table of operations of an object, with the size that its first field has.
+/// Declares the table of operations of an object, with its size in the first field.
 macro_rules! operations {
     ($(#[$doc:meta])* $name:ident { $($field:ident($($argument:ty),*) -> $result:ty,)* }) => {
         $(#[$doc])*
@@ -127,7 +127,7 @@ macro_rules! operations {
 }
 
 operations! {
-    /// `struct fi_ops_domain`, 2.7 layout.
+    /// `struct fi_ops_domain` in the layout of libfabric 2.7: the operations of a domain.
     OpsDomain {
         av_open(*mut ffi::fid_domain, *mut ffi::fi_av_attr, *mut *mut ffi::fid_av, *mut c_void) -> c_int,
         cq_open(*mut ffi::fid_domain, *mut CqAttr, *mut *mut ffi::fid_cq, *mut c_void) -> c_int,
@@ -145,7 +145,7 @@ operations! {
 }
 
 operations! {
-    /// `struct fi_ops_ep`, 2.7 layout.
+    /// `struct fi_ops_ep` in the layout of libfabric 2.7: the operations of an endpoint.
     OpsEp {
         cancel(*mut ffi::fid, *mut c_void) -> isize,
         getopt(*mut ffi::fid, c_int, c_int, *mut c_void, *mut usize) -> c_int,
@@ -159,7 +159,7 @@ operations! {
 }
 
 operations! {
-    /// `struct fi_ops_cq`, 2.7 layout.
+    /// `struct fi_ops_cq` in the layout of libfabric 2.7: the operations of a completion queue.
     OpsCq {
         read(*mut ffi::fid_cq, *mut c_void, usize) -> isize,
         readfrom(*mut ffi::fid_cq, *mut c_void, usize, *mut u64) -> isize,
@@ -173,7 +173,7 @@ operations! {
 }
 
 operations! {
-    /// `struct fi_ops_cntr`, 2.7 layout.
+    /// `struct fi_ops_cntr` in the layout of libfabric 2.7: the operations of a counter.
     OpsCntr {
         read(*mut ffi::fid_cntr) -> u64,
         readerr(*mut ffi::fid_cntr) -> u64,
@@ -186,12 +186,12 @@ operations! {
     }
 }
 
-/// `fi_cq_export_xpu` and its like: nothing here can be used by code of another processor.
+/// Refuses `fi_cq_export_xpu` and its like, because code of another processor (GPU) cannot use the objects.
 pub(crate) unsafe extern "C" fn no_export_xpu(_: *mut c_void, _: u64, _: *mut c_void) -> c_int {
     Errno::NOSYS.code()
 }
 
-/// `fi_xpu_ctx`.
+/// Refuses the domain operation `fi_xpu_ctx`, because code of another processor (GPU) is not supported.
 pub(crate) unsafe extern "C" fn no_xpu_ctx(
     _: *mut ffi::fid_domain,
     _: *mut c_void,
@@ -201,7 +201,7 @@ pub(crate) unsafe extern "C" fn no_xpu_ctx(
     Errno::NOSYS.code()
 }
 
-/// `struct fi_ops_av`, 1.20 layout. A 1.17 host looks at the first 64 bytes only.
+/// `struct fi_ops_av` in the layout of libfabric 1.20. libfabric 1.17 reads only the first 64 bytes.
 #[repr(C)]
 pub(crate) struct OpsAv {
     pub(crate) size: usize,
@@ -270,7 +270,7 @@ pub(crate) struct MrAttr {
     pub(crate) device: u64,
 }
 
-/// `struct fi_mr_modify`, what `fi_mr_refresh` passes.
+/// `struct fi_mr_modify`, the argument of `fi_mr_refresh`.
 #[repr(C)]
 pub(crate) struct MrModify {
     pub(crate) flags: u64,

@@ -7,7 +7,7 @@ use crate::abi::ffi;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Errno(pub(crate) i32);
 
-/// The provider's result type.
+/// The result of an operation of the provider, or a libfabric error number.
 pub(crate) type Result<T> = core::result::Result<T, Errno>;
 
 macro_rules! errnos {
@@ -61,14 +61,14 @@ errnos! {
 }
 
 impl Errno {
-    /// The value a libfabric call returns: `-FI_E...`.
+    /// Returns the error as a libfabric call returns it: `-FI_E...`.
     pub(crate) const fn code(self) -> i32 {
         -self.0
     }
 }
 
 impl From<std::io::Error> for Errno {
-    /// libfabric's numbers below 256 are the system's.
+    /// Converts an error of the system: libfabric's numbers below 256 are the system's.
     fn from(error: std::io::Error) -> Self {
         use std::io::ErrorKind as Kind;
         error.raw_os_error().map(Self).unwrap_or_else(|| match error.kind() {

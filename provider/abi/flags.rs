@@ -12,7 +12,7 @@ macro_rules! flags {
             pub(crate) const $name: u64 = ffi::$ffi as u64;
         )*
 
-        /// All of them, and what they are called in the headers.
+        /// All flags with their names in libfabric's headers.
         pub(crate) const NAMES: &[(u64, &str)] = &[$(($name, stringify!($ffi))),*];
     };
 }
@@ -65,14 +65,15 @@ flags! {
     HMEM_HOST_ALLOC = FI_HMEM_HOST_ALLOC;
 }
 
-/// `FI_MR_DMABUF` (libfabric 1.20).
+/// Flag `FI_MR_DMABUF` (libfabric 1.20): the memory region is described by a DMA-buf.
 pub(crate) const MR_DMABUF: u64 = 1 << 40;
-/// `FI_ADDR_UNSPEC` and `FI_ADDR_NOTAVAIL`, both `(uint64_t) -1`.
+/// Address `FI_ADDR_UNSPEC`, and `FI_ADDR_NOTAVAIL` with the same value, `(uint64_t) -1`.
 pub(crate) const ADDR_UNSPEC: u64 = u64::MAX;
-/// FI_KEY_NOTAVAIL: what libfabric takes for no key.
+/// Key `FI_KEY_NOTAVAIL`, which stands for "no key" in libfabric.
 pub(crate) const KEY_NOTAVAIL: u64 = u64::MAX;
 
-/// `msg_order` bits: reads (R), writes (W) and sends (S), later after earlier; those of RMA alone, and of atomics.
+/// Bits of `msg_order`. The letters name the later operation first: R for reads, W for writes, S for sends; some bits
+/// are for RMA alone or for atomics alone.
 pub(crate) mod order {
     pub(crate) const RAR: u64 = 1 << 0;
     pub(crate) const RAW: u64 = 1 << 1;
@@ -103,7 +104,7 @@ pub(crate) mod threading {
     pub(crate) const ENDPOINT: u32 = 5;
 }
 
-/// `enum fi_progress`; 2.x added CONTROL_UNIFIED for `control_progress`.
+/// Values of `enum fi_progress`; 2.x added CONTROL_UNIFIED for `control_progress`.
 pub(crate) mod progress {
     pub(crate) const UNSPEC: u32 = 0;
     pub(crate) const AUTO: u32 = 1;
@@ -120,35 +121,35 @@ pub(crate) mod mr_mode {
     pub(crate) const HMEM: i32 = 1 << 10;
 }
 
-/// The flag of fi_getinfo(3) with which libfabric's own layers (rxm, rxd) ask for the providers on
-/// which they could build: its `OFI_CORE_PROV_ONLY`, which no header for applications has.
+/// The flag of fi_getinfo(3) with which libfabric's own layers (rxm, rxd) ask for the providers on which they could
+/// build. It is libfabric's internal `OFI_CORE_PROV_ONLY`, which no public header has.
 pub(crate) const CORE_PROV_ONLY: u64 = 1 << 59;
 
-/// `FI_EP_DGRAM`.
+/// Endpoint type `FI_EP_DGRAM`: unreliable datagrams.
 pub(crate) const EP_DGRAM: u32 = 2;
-/// `FI_EP_RDM`.
+/// Endpoint type `FI_EP_RDM`: reliable datagrams.
 pub(crate) const EP_RDM: u32 = 3;
-/// `FI_RM_ENABLED`.
+/// Value `FI_RM_ENABLED` of resource management: the provider prevents overruns.
 pub(crate) const RM_ENABLED: u32 = 2;
 
-/// `enum fi_av_type`.
+/// Values of `enum fi_av_type`, the type of an address vector.
 pub(crate) mod av_type {
     pub(crate) const UNSPEC: u32 = 0;
     pub(crate) const MAP: u32 = 1;
     pub(crate) const TABLE: u32 = 2;
 }
 
-/// Address formats of `fi_info::addr_format`.
+/// Values of `fi_info::addr_format`, the format of addresses.
 pub(crate) mod addr_format {
     pub(crate) const UNSPEC: u32 = 0;
     pub(crate) const SOCKADDR: u32 = 1;
     pub(crate) const SOCKADDR_IN: u32 = 2;
     pub(crate) const SOCKADDR_IN6: u32 = 3;
-    /// `FI_SOCKADDR_IP`, IPv4 or IPv6 (libfabric 2.2).
+    /// Format `FI_SOCKADDR_IP`: IPv4 or IPv6 addresses (libfabric 2.2).
     pub(crate) const SOCKADDR_IP: u32 = 17;
 }
 
-/// `fi_fid::fclass` of the objects that exist here.
+/// Values of `fi_fid::fclass`, the class of an object, for the objects that this provider has.
 pub(crate) mod class {
     pub(crate) const FABRIC: usize = 1;
     pub(crate) const DOMAIN: usize = 2;

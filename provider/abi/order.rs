@@ -7,12 +7,12 @@ use crate::abi::flags::order::{
     RMA_WAW, SAR, SAS, SAW, WAR, WAS, WAW,
 };
 
-/// RMA and atomics that read.
+/// Classes of the RMA and atomic operations that read the peer's memory.
 const READS: OperationClasses = OperationClasses::READ.or(OperationClasses::FETCH);
-/// RMA and atomics that write.
+/// Classes of the RMA and atomic operations that write the peer's memory.
 const WRITES: OperationClasses = OperationClasses::WRITE.or(OperationClasses::UPDATE);
 
-/// Each bit: what comes later, and what it comes after.
+/// For each bit of `msg_order`, the classes of the later operation and of the earlier one that it must follow.
 const TABLE: [(u64, OperationClasses, OperationClasses); 16] = [
     (RAR, READS, READS),
     (RAW, READS, WRITES),
@@ -32,11 +32,11 @@ const TABLE: [(u64, OperationClasses, OperationClasses); 16] = [
     (ATOMIC_WAW, OperationClasses::UPDATE, OperationClasses::UPDATE),
 ];
 
-/// Order that costs nothing: messages match in it.
+/// The order bits that cost nothing, because messages are matched in this order anyway.
 pub(crate) const FREE: u64 = SAS;
 
-/// All that can be had. But for [`FREE`], what comes later begins when what came before has ended, a round trip
-/// later: packets arrive in any order.
+/// All order bits that an endpoint can promise. Except for [`FREE`], the later operation begins only when the earlier
+/// one has ended, a round trip later, because packets arrive in any order.
 pub(crate) const ALL: u64 = {
     let (mut all, mut at) = (FREE, 0);
     while at < TABLE.len() {
@@ -46,17 +46,17 @@ pub(crate) const ALL: u64 = {
     all
 };
 
-/// Returns the order that the engine keeps.
+/// Returns the order guarantees that the engine must keep for the bits of `msg_order`.
 pub(crate) fn of(msg_order: u64) -> Order {
     let asked = TABLE.iter().filter(|(bit, ..)| msg_order & bit != 0);
     asked.fold(Order::NONE, |order, (_, later, earlier)| order.with(*later, *earlier))
 }
 
-/// The bits that `max_order_raw_size`, `max_order_war_size` and `max_order_waw_size` speak of.
+/// The order bits to which the limits `max_order_raw_size`, `max_order_war_size` and `max_order_waw_size` apply.
 pub(crate) const SIZED: [u64; 3] =
     [RAW | RMA_RAW | ATOMIC_RAW, WAR | RMA_WAR | ATOMIC_WAR, WAW | RMA_WAW | ATOMIC_WAW];
 
-/// The bits that stand for them all.
+/// The bit of each of these three groups that stands for all of the group.
 pub(crate) const SIZED_ALL: [u64; 3] = [RAW, WAR, WAW];
 
 #[cfg(test)]

@@ -12,18 +12,18 @@ use crate::abi::errno::{Errno, Result};
 use crate::abi::flags::ADDR_UNSPEC;
 use crate::network::addr::Name;
 
-/// A name and how often it was inserted.
+/// An entry of an address vector: a name, and how often it was inserted.
 #[derive(Clone, Copy)]
 struct Slot {
     name: Name,
     uses: u32,
-    /// The address that completions show (FI_AV_USER_ID), if it is not the index.
+    /// The address that completions carry (FI_AV_USER_ID), if it is not the index.
     id: Option<u64>,
-    /// Another slot with this address, inserted earlier.
+    /// The next older slot with the same address, if there is one.
     earlier: Option<usize>,
 }
 
-/// The result of an insertion.
+/// The result of inserting an address into an address vector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct InsertedAddress {
     pub(super) index: u64,
@@ -31,17 +31,17 @@ pub(super) struct InsertedAddress {
     pub(super) ambiguous: bool,
 }
 
-/// The addresses, both ways.
+/// The addresses of an address vector, found by index and by address.
 #[derive(Default)]
 pub(crate) struct Addresses {
     slots: Vec<Option<Slot>>,
-    /// The slot with this address that was inserted last.
+    /// The slot of each address that was inserted last.
     latest: HashMap<SocketAddr, usize>,
     free: BinaryHeap<Reverse<usize>>,
 }
 
 impl Addresses {
-    /// Creates an empty table with room for `count` addresses.
+    /// Creates an empty table of addresses with room for `count` of them.
     pub(super) fn with_capacity(count: usize) -> Self {
         Self {
             slots: Vec::with_capacity(count),
@@ -50,7 +50,7 @@ impl Addresses {
         }
     }
 
-    /// Adds a name.
+    /// Inserts a name and returns its index; a known name keeps its index.
     pub(super) fn insert(&mut self, name: Name) -> InsertedAddress {
         let mut next = self.latest.get(&name.addr).copied();
         while let Some(at) = next {
@@ -77,7 +77,7 @@ impl Addresses {
         InsertedAddress { index: at as u64, ambiguous: earlier.is_some() }
     }
 
-    /// Takes one insertion back.
+    /// Undoes one insertion of the name at an index.
     ///
     /// # Errors
     /// `FI_EINVAL` when there is no such index.
@@ -95,7 +95,7 @@ impl Addresses {
         Ok(())
     }
 
-    /// Takes a slot, whose successor is `earlier`, out of the chain of its address.
+    /// Removes a slot, whose successor is `earlier`, from the list of slots with the same address.
     fn unlink(&mut self, addr: &SocketAddr, at: usize, earlier: Option<usize>) {
         let mut next = self.latest.get(addr).copied();
         if next == Some(at) {
@@ -114,18 +114,18 @@ impl Addresses {
         }
     }
 
-    /// Returns the number of indices that were ever used.
+    /// Returns one more than the largest index that was ever used.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// The name behind an index.
+    /// Returns the name at an index, if the index is in use.
     pub(crate) fn get(&self, index: u64) -> Option<Name> {
         let slot = self.slots.get(usize::try_from(index).ok()?)?;
         slot.map(|s| s.name)
     }
 
-    /// From now on completions call who is behind an index so.
+    /// Sets the id that completions from the peer at an index carry instead of the index.
     pub(super) fn set_user_id(&mut self, index: u64, id: u64) {
         let at = usize::try_from(index).ok();
         if let Some(Some(slot)) = at.and_then(|at| self.slots.get_mut(at)) {
@@ -141,15 +141,15 @@ impl Addresses {
         }
     }
 
-    /// Returns the address that completions show for a name: its index, or the one that the application chose;
-    /// `FI_ADDR_NOTAVAIL` when it was not inserted.
+    /// Returns the address that completions carry for a name: its index, or the id that the application chose;
+    /// `FI_ADDR_NOTAVAIL` if the name was not inserted.
     pub(crate) fn fi_addr_of(&self, name: &Name) -> u64 {
         let index = self.index_of(name);
         let slot = usize::try_from(index).ok().and_then(|at| self.slots.get(at).copied().flatten());
         slot.and_then(|slot| slot.id).unwrap_or(index)
     }
 
-    /// All that are there, once each.
+    /// Returns the names that are in the address vector, each once.
     pub(crate) fn names(&self) -> impl Iterator<Item = Name> + '_ {
         self.slots.iter().flatten().map(|slot| slot.name)
     }
@@ -159,7 +159,7 @@ impl Addresses {
         self.slots.iter().skip(index).flatten().map(|slot| slot.name)
     }
 
-    /// Returns whether every index is in use.
+    /// Returns whether all indexes of the address vector are in use.
     pub(crate) fn is_dense(&self) -> bool {
         self.free.is_empty()
     }

@@ -30,18 +30,18 @@ pub(crate) use set::AvSet;
 pub(crate) const NOT_SHARED: &str = "what it holds beside addresses (secrets, paths) is each process's own, and memory that \
                                      another process writes would be read by every send; open one in each process";
 
-/// `struct fid_av` and what is behind it.
+/// An address vector: `struct fid_av` and the provider's state behind it.
 #[repr(C)]
 pub(crate) struct Av {
     fid: Cell<ffi::fid_av>,
     users: Users,
     domain: ObjectRef<Domain>,
     addresses: RwLock<Addresses>,
-    /// Changes when what was cached before is void.
+    /// Number that changes when what endpoints cached of the vector before is void.
     generation: AtomicU64,
-    /// Changes with every name that comes or goes.
+    /// Number that changes with every name that is inserted or removed.
     revision: AtomicU64,
-    /// Insertions are reported on an event queue (FI_EVENT).
+    /// The results of insertions are reported on an event queue (FI_EVENT).
     events: bool,
     /// The application gives every address its own id with fi_av_set_user_id (FI_AV_USER_ID at fi_av_open).
     needs_ids: bool,
@@ -77,7 +77,7 @@ static OPS: Table<OpsAv> = Table(OpsAv {
 });
 
 boundary::exports! {
-    /// `fi_av_open`.
+    /// Opens an address vector: `fi_av_open`.
     pub(crate) status open(
         domain: *mut ffi::fid_domain,
         attr: *mut ffi::fi_av_attr,
@@ -90,7 +90,7 @@ boundary::exports! {
 
     status close(fid: *mut ffi::fid) -> c_int => objects::retire::<Av, _>(fid).map(drop);
 
-    /// Only an event queue can be bound.
+    /// Binds an object to an address vector: `fi_av_bind`. Only an event queue can be bound.
     status bind(fid: *mut ffi::fid, other: *mut ffi::fid, _flags: u64) -> c_int => {
         let (av, eq) = (objects::get::<Av, _>(fid)?, objects::share::<Eq, _>(other)?);
         *av.eq.write() = Some(ObjectRef::new(eq));
@@ -167,8 +167,8 @@ boundary::exports! {
         av.remove(boundary::slice(fi_addr.cast_const(), count)?)
     };
 
-    /// Copies as much of the address as fits into the `*addrlen` bytes at `addr`, and stores its
-    /// full length in `*addrlen`.
+    /// Copies as much of an address as fits into the `*addrlen` bytes at `addr`, and stores its full length in
+    /// `*addrlen`: `fi_av_lookup`.
     status lookup(
         av: *mut ffi::fid_av,
         fi_addr: u64,
@@ -179,7 +179,7 @@ boundary::exports! {
         write_address(&found, addr, addrlen).map(drop)
     };
 
-    /// `fi_av_set_user_id` (libfabric 1.20).
+    /// Sets the id that completions carry for an address: `fi_av_set_user_id` (libfabric 1.20).
     status set_user_id(
         av: *mut ffi::fid_av,
         fi_addr: u64,
@@ -194,7 +194,7 @@ boundary::exports! {
 }
 
 impl Av {
-    /// Opens a vector. Its type, if the application leaves it open, is written into `attr`.
+    /// Opens an address vector. Its type, if the application leaves it open, is written into `attr`.
     fn create(
         domain: Arc<Domain>,
         attr: Option<&mut ffi::fi_av_attr>,
@@ -208,7 +208,10 @@ impl Av {
                 return Err(Errno::NOSYS);
             }
             if attr.flags & !(flags::EVENT | flags::SYMMETRIC | flags::AV_USER_ID) != 0 {
-                log::info!("address vector flags {:#x} are unknown", attr.flags);
+                log::info!(
+                    "address vector refused: of the flags {:#x} only FI_EVENT, FI_SYMMETRIC and FI_AV_USER_ID are known",
+                    attr.flags
+                );
                 return Err(Errno::BADFLAGS);
             }
             if attr.rx_ctx_bits != 0 {
@@ -245,23 +248,23 @@ impl Av {
         Ok(objects::publish(opened))
     }
 
-    /// Changes when what was cached before is void: with every removal, and when an address gets another
-    /// instance.
+    /// Returns a number that changes when what endpoints cached of the vector is void: with every removal, and when an
+    /// address gets another instance.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Changes with every name that comes or goes.
+    /// Returns a number that changes with every name that is inserted or removed.
     pub(crate) fn revision(&self) -> u64 {
         self.revision.load(Ordering::Acquire)
     }
 
-    /// Reads the addresses.
+    /// Locks the addresses of the vector for reading.
     pub(crate) fn addresses(&self) -> parking_lot::RwLockReadGuard<'_, Addresses> {
         self.addresses.read()
     }
 
-    /// Returns whether endpoints on this vector's domain can reach who is called so at all.
+    /// Checks whether endpoints on this vector's domain can reach the endpoint with this name at all.
     ///
     /// # Errors
     /// `FI_EINVAL` for an address of another kind than this interface's, `FI_EADDRNOTAVAIL` for
@@ -300,7 +303,7 @@ impl Av {
         Ok(())
     }
 
-    /// Inserts a sequence of addresses the way every insertion call reports them.
+    /// Inserts a sequence of addresses, and reports the results in the way that all insertion calls share.
     ///
     /// # Safety
     /// `call.fi_addr` is NULL or has a place for each of the addresses; with FI_SYNC_ERR `call.context` is
@@ -320,7 +323,9 @@ impl Av {
         }
         let identified = call.flags & flags::AV_USER_ID != 0;
         if identified && (call.fi_addr.is_null() || self.events) {
-            log::info!("FI_AV_USER_ID refused: pass the ids in fi_addr, and not with FI_EVENT");
+            log::info!(
+                "FI_AV_USER_ID is refused at an insertion: fi_addr must hold the ids, and the vector must be opened without FI_EVENT"
+            );
             return Err(Errno::INVAL);
         }
         if identified && self.needs_ids {
@@ -386,7 +391,7 @@ impl Av {
     }
 }
 
-/// The arguments that all insertion calls have.
+/// The arguments that all calls have which insert addresses.
 struct Insertion {
     fi_addr: *mut u64,
     flags: u64,
@@ -402,7 +407,7 @@ impl Av {
         addr::resolve(node, service, false, Some(format), wire::usual_address(params())).ok()
     }
 
-    /// Takes one insertion of each index back. What cannot be removed does not keep the rest from it.
+    /// Undoes one insertion of each index. An index that cannot be removed does not prevent the removal of the others.
     ///
     /// # Errors
     /// `FI_EINVAL` when one of them is none.
@@ -418,8 +423,8 @@ impl Av {
     }
 }
 
-/// The name `steps` further on: a numeric tail counts up (`node7` -> `node8`), an IPv4 address by its
-/// value.
+/// Returns the name that is `steps` after another: a numeric tail counts up (`node7` -> `node8`), and an IPv4 address
+/// counts by its value.
 fn next_name(name: &str, steps: usize) -> Option<String> {
     if let Ok(ip) = name.parse::<std::net::Ipv4Addr>() {
         let next = u32::from(ip).checked_add(u32::try_from(steps).ok()?)?;
@@ -434,7 +439,7 @@ fn next_name(name: &str, steps: usize) -> Option<String> {
     Some(format!("{stem}{next:0width$}", width = number.len()))
 }
 
-/// Writes a name as far as it fits, and its full length. Returns whether all of it fitted.
+/// Writes the C form of a name as far as it fits, and its full length. Returns whether all of it fitted.
 ///
 /// # Safety
 /// `addrlen` is NULL or an initialised size_t, and `addr` is NULL or has room for `*addrlen` bytes. No other code

@@ -1,4 +1,4 @@
-//! Sets of addresses of a vector, in an order (fi_av_set(3)): who takes part in collective operations.
+//! Ordered sets of addresses of a vector (fi_av_set(3)), which name the members of collective operations.
 
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::abi::ffi;
 use crate::abi::flags::{self, ADDR_UNSPEC, class};
 use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 
-/// `struct fid_av_set` and what is behind it.
+/// A set of addresses: `struct fid_av_set` and the provider's state behind it.
 #[repr(C)]
 pub(crate) struct AvSet {
     fid: Cell<ffi::fid_av_set>,
@@ -46,7 +46,7 @@ static OPS: Table<ffi::fi_ops_av_set> = Table(ffi::fi_ops_av_set {
 });
 
 boundary::exports! {
-    /// `fi_av_set`.
+    /// Creates a set of addresses of an address vector: `fi_av_set`.
     pub(super) status open(
         av: *mut ffi::fid_av,
         attr: *mut ffi::fi_av_set_attr,
@@ -144,7 +144,7 @@ impl AvSet {
         })))
     }
 
-    /// Changes it by another of the same vector, or by itself.
+    /// Changes the set by the members of another set of the same address vector, or by its own.
     fn change(&self, other: &Self, change: impl FnOnce(&mut Vec<u64>, &[u64])) -> Result<()> {
         if !core::ptr::eq(&raw const **self.av, &raw const **other.av) {
             log::info!(
@@ -157,12 +157,12 @@ impl AvSet {
         Ok(())
     }
 
-    /// The members, in order.
+    /// Returns the members of the set as indexes of the address vector, in order.
     pub(crate) fn members(&self) -> Vec<u64> {
         self.members.lock().clone()
     }
 
-    /// The vector that it is of.
+    /// Returns the address vector to which the set belongs.
     pub(crate) fn av(&self) -> &Av {
         &self.av
     }

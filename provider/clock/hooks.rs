@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 
 use squall_base::Time;
 
-/// The points at which the clock of a process in virtual time may advance, with a function for each. A child that it forks is in real time again, and keeps
-/// the hooks, so that each of them finds out which time it is.
+/// The points at which the clock of a process in virtual time may advance, with a function for each. A forked child
+/// keeps the hooks and is in real time again, so every hook checks which time applies.
 pub(crate) trait Hooks: Sync {
     /// Returns the virtual time, or `None` in real time.
     fn now(&self) -> Option<Time>;
@@ -17,7 +17,7 @@ pub(crate) trait Hooks: Sync {
     /// Begins a call of the provider. Returns false in real time, and the call has no end then.
     fn begin_call(&self) -> bool;
 
-    /// Ends a call of the provider.
+    /// Ends a call of the provider in virtual time.
     fn end_call(&self);
 
     /// Advances the clock by the time that it takes to post an operation.
@@ -32,13 +32,13 @@ pub(crate) trait Hooks: Sync {
     /// Notes that operations completed, for which the application may be waiting.
     fn note_completion(&self);
 
-    /// Notes that a poll found something.
+    /// Notes that a poll found something, so the thread does not only poll in vain.
     fn on_busy_poll(&self);
 
     /// Notes that a poll found nothing. Returns false in real time, in which the thread backs off by itself.
     fn on_empty_poll(&self) -> bool;
 
-    /// Begins a peek.
+    /// Begins a peek, which waits for a packet or timer if it would find nothing again.
     fn begin_peek(&self, peek: Peek);
 
     /// Waits for the next packet or timer, but not beyond `until`. Returns false in real time.
@@ -48,19 +48,19 @@ pub(crate) trait Hooks: Sync {
 /// A search for an unexpected message (FI_PEEK), which finds the same until an endpoint makes progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Peek {
-    /// Address of the endpoint, which is only compared.
+    /// Memory address of the endpoint, which is only compared with others.
     pub(crate) endpoint: usize,
-    /// The source that the application asked for.
+    /// The source (`fi_addr_t`) whose messages the application asked for.
     pub(crate) from: u64,
     pub(crate) tag: u64,
-    /// Bits of the tag that the match ignores.
+    /// Bits of the tag that the match of the peek ignores.
     pub(crate) ignore: u64,
 }
 
 /// The hooks of this process, if it is or was in virtual time.
 static INSTALLED: OnceLock<&'static dyn Hooks> = OnceLock::new();
 
-/// Installs hooks, unless the process has some.
+/// Installs the hooks of virtual time, unless the process has installed some.
 pub(crate) fn install(hooks: &'static dyn Hooks) {
     let _ = INSTALLED.set(hooks);
 }
@@ -130,7 +130,7 @@ pub(crate) fn note_completion() {
     }
 }
 
-/// Notes that a poll found something.
+/// Notes that a poll found something, so the thread does not only poll in vain.
 #[inline]
 pub(crate) fn on_busy_poll() {
     if let Some(hooks) = installed() {

@@ -1,4 +1,4 @@
-//! Memory of the host that stands in for memory that is not.
+//! Host memory that stands in for device memory, which the CPU cannot access (bounce buffers).
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -9,14 +9,14 @@ use squall_base::{Space, UserSlice};
 
 use super::{Device, device};
 
-/// Pinned pieces are this long at least ...
+/// Smallest size in bytes of a pinned bounce buffer.
 const SHORTEST: usize = 64 << 10;
-/// ... and this long at most: longer ones take as long to pin as to copy.
+/// Largest size in bytes of a pinned bounce buffer: longer ones take as long to pin as to copy.
 const LONGEST: usize = 4 << 20;
-/// Bytes of pinned memory that are kept for others.
+/// Bytes of unused pinned memory that are kept for later bounce buffers.
 const KEPT: usize = 64 << 20;
 
-/// A piece that a driver has pinned.
+/// A piece of host memory that a device's driver has pinned.
 struct Pinned {
     memory: *mut u8,
     len: usize,
@@ -33,7 +33,7 @@ static POOL: Mutex<Vec<Pinned>> = Mutex::new(Vec::new());
 pub(crate) struct Bounce {
     memory: NonNull<u8>,
     len: usize,
-    /// Given back to the pool.
+    /// The device that pinned the memory, to whose pool it returns; `None` if it is not pinned.
     pinned: Option<Arc<Device>>,
 }
 
@@ -42,7 +42,7 @@ unsafe impl Send for Bounce {}
 // SAFETY: as for `Send`: shared, nothing but its address and length can be had.
 unsafe impl Sync for Bounce {}
 
-/// Returns the size class of a piece of this length.
+/// Returns the size of the pinned piece for a bounce buffer of `len` bytes; `None` if that is too long to pin.
 fn class(len: usize) -> Option<usize> {
     Some(len.next_power_of_two().max(SHORTEST)).filter(|class| *class <= LONGEST)
 }
@@ -50,7 +50,7 @@ fn class(len: usize) -> Option<usize> {
 impl Bounce {
     const ALIGN: usize = 64;
 
-    /// Room for `len` bytes, of pages that are there when they are written.
+    /// Allocates host memory of `len` bytes. The system provides its pages when they are written.
     pub(crate) fn new(len: usize) -> Option<Self> {
         let layout = Layout::from_size_align(len.max(1), Self::ALIGN).ok()?;
         // SAFETY: a layout of at least one byte; NULL when there is no memory.
@@ -58,7 +58,7 @@ impl Bounce {
         Some(Self { memory, len: layout.size(), pinned: None })
     }
 
-    /// Allocates as [`Self::new`] does, with all bytes zero.
+    /// Allocates host memory as [`Self::new`] does, with all bytes zero.
     pub(crate) fn zeroed(len: usize) -> Option<Self> {
         let layout = Layout::from_size_align(len.max(1), Self::ALIGN).ok()?;
         // SAFETY: a layout of at least one byte; NULL when there is no memory.
@@ -66,7 +66,8 @@ impl Bounce {
         Some(Self { memory, len: layout.size(), pinned: None })
     }
 
-    /// Room that copies to or from `space` are asynchronous with, if the driver has such.
+    /// Allocates host memory that the driver of `space` has pinned, if it supports that, so that copies are
+    /// asynchronous.
     pub(crate) fn pinned(len: usize, space: Space) -> Option<Self> {
         let (Some(class), Ok(of)) = (class(len), device(space)) else { return Self::new(len) };
         let Device::Cuda(context) = &*of else { return Self::new(len) };
@@ -80,19 +81,19 @@ impl Bounce {
         }
     }
 
-    /// Returns the address of the byte at `offset`.
+    /// Returns the address of the byte at `offset` of the host memory.
     pub(crate) fn at(&self, offset: usize) -> *mut u8 {
         debug_assert!(offset <= self.len);
         self.memory.as_ptr().wrapping_add(offset)
     }
 
-    /// Returns the first `len` bytes as the engine names them.
+    /// Returns the first `len` bytes of the host memory as the engine names memory.
     pub(crate) fn slice(&self, len: usize) -> UserSlice {
         debug_assert!(len <= self.len);
         UserSlice::lent(self.memory.as_ptr().expose_provenance() as u64, len as u64)
     }
 
-    /// Returns the offset of an address that is inside.
+    /// Returns the offset of an address that is inside the host memory.
     pub(crate) fn offset_of(&self, address: u64) -> Option<u64> {
         let offset = address.checked_sub(self.memory.as_ptr().addr() as u64)?;
         (offset < self.len as u64).then_some(offset)

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// A driver's message about a copy that failed.
+/// The message of a device driver about a copy that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CopyError(pub(super) String);
 
@@ -12,16 +12,16 @@ impl fmt::Display for CopyError {
     }
 }
 
-/// Direction of a copy.
+/// Direction of a copy between device memory and host memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CopyDirection {
-    /// Into memory of the host.
+    /// The copy goes from device memory to host memory.
     ToHost,
-    /// Into the device's.
+    /// The copy goes from host memory to device memory.
     ToDevice,
 }
 
-/// A copy: from or to `device`, an address of the device's, and `host`, one of the host's.
+/// A request to copy between `device`, an address in device memory, and `host`, an address in host memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CopyRequest {
     pub(super) direction: CopyDirection,

@@ -14,13 +14,13 @@ type Status = c_int;
 
 const SUCCESS: Status = 0;
 const NOT_READY: Status = 600;
-/// CU_STREAM_NON_BLOCKING.
+/// CUDA flag CU_STREAM_NON_BLOCKING: the stream does not wait for the default stream.
 const NON_BLOCKING: c_uint = 1;
-/// CU_EVENT_DISABLE_TIMING.
+/// CUDA flag CU_EVENT_DISABLE_TIMING: the event records no times.
 const NO_TIMING: c_uint = 2;
-/// CU_MEMHOSTALLOC_PORTABLE: pinned for every context.
+/// CUDA flag CU_MEMHOSTALLOC_PORTABLE: the memory is pinned for every context.
 const PORTABLE: c_uint = 1;
-/// CU_POINTER_ATTRIBUTE_CONTEXT and _DEVICE_ORDINAL.
+/// CUDA pointer attributes for the context (CU_POINTER_ATTRIBUTE_CONTEXT) and the device (_DEVICE_ORDINAL).
 const OF_CONTEXT: c_int = 1;
 const OF_ORDINAL: c_int = 9;
 
@@ -53,14 +53,14 @@ functions! {
     }
 }
 
-/// The driver, initialised, with a device.
+/// The CUDA driver, loaded and initialised, on a machine with at least one device.
 pub(super) struct Driver(Functions);
 
 impl Driver {
-    /// Loads and initialises it. `None` where there is no such library.
+    /// Loads and initialises the CUDA driver. Returns `None` if the machine has no such library.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A text that describes the problem with the driver.
     pub(super) fn load() -> Result<Option<Self>, String> {
         let Some(library) = Library::load(c"libcuda.so.1") else { return Ok(None) };
         let driver = Self(Functions::find(&library)?);
@@ -94,10 +94,10 @@ impl Driver {
         Err(CopyError(format!("{call}: {name} ({status}): {words}")))
     }
 
-    /// The context that memory at `at` is of, which is to be of the device `ordinal`.
+    /// Returns the CUDA context of the memory at `at`, which must be memory of the device `ordinal`.
     ///
     /// # Errors
-    /// Why there is none.
+    /// A text that says why there is none.
     pub(super) fn context_of(&'static self, at: u64, ordinal: u32) -> Result<Context, String> {
         let (mut context, mut found) = (null_mut::<c_void>(), -1 as c_int);
         // SAFETY: either writes one value of the attribute's type, a context or an int, to a local variable; `at` is
@@ -136,7 +136,7 @@ impl Driver {
     }
 }
 
-/// A context of CUDA's, with a stream of ours.
+/// A context of CUDA with a stream of the provider, in which its copies run.
 pub(super) struct Context {
     driver: &'static Driver,
     context: *mut c_void,
@@ -149,13 +149,13 @@ unsafe impl Send for Context {}
 // SAFETY: the driver's functions, which alone get at what the two handles stand for, take locks of their own.
 unsafe impl Sync for Context {}
 
-/// A mark in a stream, behind a copy.
+/// A CUDA event, recorded in the stream behind a copy, which shows when the copy has ended.
 pub(crate) struct Event(*mut c_void);
 
 // SAFETY: a handle that any thread may ask about and destroy, as the driver locks.
 unsafe impl Send for Event {}
 
-/// A context is current in this thread.
+/// Guard that keeps a CUDA context current in this thread until it is dropped.
 struct Inside<'a>(&'a Functions);
 
 impl Drop for Inside<'_> {
@@ -167,7 +167,7 @@ impl Drop for Inside<'_> {
 }
 
 impl Context {
-    /// Returns the number that identifies the context.
+    /// Returns the number that identifies the CUDA context.
     pub(super) fn key(&self) -> usize {
         self.context.addr()
     }
@@ -178,14 +178,14 @@ impl Context {
         self.driver.check("cuCtxPushCurrent", pushed).map(|()| Inside(&self.driver.0))
     }
 
-    /// Returns whether it still is the context that it was made of, and not another at its address.
+    /// Returns whether the CUDA context still exists, and is not another one at the same address.
     pub(super) fn is_alive(&self) -> bool {
         let Ok(_inside) = self.enter() else { return false };
         // SAFETY: asks about a stream of ours, which the driver looks up.
         matches!(unsafe { (self.driver.0.stream_query)(self.stream) }, SUCCESS | NOT_READY)
     }
 
-    /// Puts a copy into the stream. The context is current.
+    /// Puts a copy into the context's stream. The context is current.
     ///
     /// # Safety
     /// As [`Self::begin`].
@@ -207,7 +207,7 @@ impl Context {
         self.driver.check(name, status)
     }
 
-    /// Copies, and waits for the end.
+    /// Copies between CUDA device memory and host memory, and waits for the end.
     ///
     /// # Safety
     /// `order.host` may be read or written, as its direction says, for `order.len` bytes.
@@ -220,7 +220,7 @@ impl Context {
         }
     }
 
-    /// Begins a copy.
+    /// Begins a copy between CUDA device memory and host memory.
     ///
     /// # Safety
     /// `order.host` may be read or written, as its direction says, for `order.len` bytes, until the event says that it is over.
@@ -245,7 +245,7 @@ impl Context {
         }
     }
 
-    /// Returns whether a copy is over; the event is gone then.
+    /// Returns whether a copy has ended, and its result. The event is destroyed if it has.
     pub(super) fn poll(&self, event: &Event) -> Poll<Result<(), CopyError>> {
         let inside = match self.enter() {
             Ok(inside) => inside,
@@ -271,8 +271,8 @@ impl Context {
         }
     }
 
-    /// Memory of the host that the device reads and writes by itself, without which no copy is asynchronous; `None`
-    /// when there is no more.
+    /// Allocates host memory that the device can access by itself (pinned memory), without which no copy is
+    /// asynchronous. Returns `None` if there is no more.
     pub(super) fn pin(&self, len: usize) -> Option<*mut u8> {
         let inside = self.enter().ok()?;
         let mut memory = null_mut();
@@ -281,7 +281,7 @@ impl Context {
         (status == SUCCESS && !memory.is_null()).then_some(memory.cast())
     }
 
-    /// Gives memory back.
+    /// Frees pinned host memory.
     ///
     /// # Safety
     /// It is from [`Self::pin`] of this context, and nothing uses it any more.
@@ -295,7 +295,7 @@ impl Context {
 }
 
 impl Drop for Context {
-    /// One that turned out to be there already; those in the table stay.
+    /// Destroys the stream of a context that is not in the table of device memories, because it was known already.
     fn drop(&mut self) {
         if !self.stream.is_null()
             && let Ok(inside) = self.enter()

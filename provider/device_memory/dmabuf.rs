@@ -6,7 +6,7 @@ use core::ffi::c_void;
 use super::copy_request::{CopyDirection, CopyError, CopyRequest};
 use crate::abi::errno::{Errno, Result};
 
-/// `struct fi_mr_dmabuf` (libfabric 1.20).
+/// `struct fi_mr_dmabuf` (libfabric 1.20): a DMA-buf that describes a memory region.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DmaBufAttr {
@@ -16,22 +16,22 @@ pub(crate) struct DmaBufAttr {
     pub(crate) base_addr: *mut c_void,
 }
 
-/// `DMA_BUF_IOCTL_SYNC`, `_IOW('b', 0, struct dma_buf_sync)`, one u64 of flags.
+/// The request `DMA_BUF_IOCTL_SYNC`, `_IOW('b', 0, struct dma_buf_sync)`, one u64 of flags.
 const SYNC: libc::c_ulong = 0x4008_6200;
 const SYNC_READ: u64 = 1;
 const SYNC_WRITE: u64 = 2;
 const SYNC_END: u64 = 4;
 
-/// A part of a DMA-buf, mapped.
+/// A mapped part of a DMA-buf, whose bytes the CPU can access.
 pub(super) struct DmaBuf {
     fd: libc::c_int,
-    /// The pages.
+    /// Address of the mapped pages.
     map: *mut u8,
     mapped: usize,
-    /// Offset of the part in the mapped pages.
+    /// Offset in bytes of the part in the mapped pages.
     skip: usize,
     len: usize,
-    /// The address that the application knows its first byte by.
+    /// The address by which the application knows the first byte of the part.
     base: u64,
 }
 
@@ -51,7 +51,7 @@ fn sync(fd: libc::c_int, mut flags: u64) -> std::io::Result<()> {
 }
 
 impl DmaBuf {
-    /// Maps one, for writing if peers or receives may write to it.
+    /// Maps a part of a DMA-buf, writable if peers or receives may write to it.
     ///
     /// # Errors
     /// As [`super::dmabuf()`].
@@ -90,12 +90,12 @@ impl DmaBuf {
         Ok(Self { fd: own, map: map.cast(), mapped, skip, len, base })
     }
 
-    /// The addresses that the application knows it by.
+    /// Returns the address and length by which the application knows the part.
     pub(super) fn range(&self) -> (u64, u64) {
         (self.base, self.len as u64)
     }
 
-    /// Copies.
+    /// Copies between the DMA-buf and host memory.
     ///
     /// # Safety
     /// `order.host` may be read or written, as its direction says, for `order.len` bytes.

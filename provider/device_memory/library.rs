@@ -1,12 +1,12 @@
-//! Libraries of drivers, loaded at run time.
+//! Libraries of device drivers, which the provider loads at run time.
 
 use core::ffi::{CStr, c_void};
 
-/// A library that stays loaded until the process ends: drivers have threads of their own.
+/// A loaded driver library. It stays loaded until the process ends, because drivers have threads of their own.
 pub(super) struct Library(*mut c_void);
 
 impl Library {
-    /// Loads one; `None` if the machine has none.
+    /// Loads a driver library; `None` if the machine has none of this name.
     pub(super) fn load(name: &CStr) -> Option<Self> {
         // Miri has no loader to ask.
         if cfg!(miri) {
@@ -18,10 +18,10 @@ impl Library {
         (!handle.is_null()).then_some(Self(handle))
     }
 
-    /// The address of a function.
+    /// Returns the address of a function of the library.
     ///
     /// # Errors
-    /// Which one is missing.
+    /// A text that names the missing function.
     pub(super) fn symbol(&self, name: &CStr) -> Result<*mut c_void, String> {
         // SAFETY: the handle is of a library that is never closed, the name terminated.
         let symbol = unsafe { libc::dlsym(self.0, name.as_ptr()) };
@@ -32,7 +32,7 @@ impl Library {
     }
 }
 
-/// A struct of a library's functions, by their names and types, and how to find them all.
+/// Defines a struct of a library's functions, with their names and types, and a function that finds them all.
 macro_rules! functions {
     ($(#[$doc:meta])* $name:ident { $($field:ident = $symbol:literal: $type:ty;)* }) => {
         $(#[$doc])*
@@ -42,7 +42,7 @@ macro_rules! functions {
 
         impl $name {
             /// # Errors
-            /// Which function is missing.
+            /// A text that names the missing function.
             fn find(library: &$crate::device_memory::library::Library) -> Result<Self, String> {
                 Ok(Self {
                     $(

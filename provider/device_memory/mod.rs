@@ -41,7 +41,7 @@ use copy_request::CopyRequest;
 pub(crate) use copy_request::{CopyDirection, CopyError};
 pub(crate) use dmabuf::DmaBufAttr;
 
-/// Memory of one kind, and of one device or allocation where that matters.
+/// The memory of one device, driver or allocation, which only that driver can copy.
 enum Device {
     Cuda(cuda::Context),
     Rocr(&'static rocr::Driver),
@@ -50,7 +50,7 @@ enum Device {
 }
 
 impl Device {
-    /// Copies; all is done when this returns.
+    /// Copies between device memory and host memory. The copy has ended when this returns.
     ///
     /// # Safety
     /// `order.host` may be read or written, as its direction says, for `order.len` bytes.
@@ -68,14 +68,14 @@ impl Device {
     }
 }
 
-/// The drivers that there are.
+/// The device drivers that this machine has.
 struct Drivers {
     cuda: Option<cuda::Driver>,
     rocr: Option<rocr::Driver>,
     ze: Option<ze::Driver>,
 }
 
-/// Loads them, once.
+/// Returns the device drivers. The first call loads their libraries.
 fn drivers() -> &'static Drivers {
     static DRIVERS: OnceLock<Drivers> = OnceLock::new();
     fn log_driver<D>(name: &str, found: core::result::Result<Option<D>, String>) -> Option<D> {
@@ -98,25 +98,25 @@ fn drivers() -> &'static Drivers {
     })
 }
 
-/// Returns whether there is any driver. The first call loads libraries, so it is called for FI_HMEM only.
+/// Returns whether the machine has any device driver. The first call loads libraries, so it is made only for FI_HMEM.
 pub(crate) fn is_available() -> bool {
     let all = drivers();
     all.cuda.is_some() || all.rocr.is_some() || all.ze.is_some()
 }
 
-/// Returns whether CUDA's is among them.
+/// Returns whether CUDA's driver is loaded.
 pub(crate) fn has_cuda() -> bool {
     drivers().cuda.is_some()
 }
 
-/// Spaces by number, from 1 on.
+/// The device memories by their number, from 1 on; 0 is host memory.
 static SPACES: RwLock<Vec<Option<Arc<Device>>>> = RwLock::new(Vec::new());
-/// The spaces of descriptors (`fi_mr_desc`) of memory that is not the host's.
+/// The memory spaces of the descriptors (`fi_mr_desc`) of device memory.
 static DESCRIBED: RwLock<Option<HashMap<usize, Space>>> = RwLock::new(None);
-/// The number of descriptors.
+/// The number of descriptors of device memory that are registered.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// The memory that a descriptor is of.
+/// Returns the memory space that a descriptor (`fi_mr_desc`) stands for.
 #[inline]
 pub(crate) fn space_of(desc: *mut core::ffi::c_void) -> Space {
     if desc.is_null() || !has_descriptors() {
@@ -125,27 +125,27 @@ pub(crate) fn space_of(desc: *mut core::ffi::c_void) -> Space {
     find_descriptor(desc.addr())
 }
 
-/// Returns whether there is any such descriptor.
+/// Returns whether any descriptor of device memory is registered.
 #[inline]
 pub(crate) fn has_descriptors() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
 }
 
-/// Looks a descriptor up. Any other pointer is not followed.
+/// Looks a descriptor up in the table of device memory; it is host memory if it is not there.
 #[cold]
 fn find_descriptor(desc: usize) -> Space {
     let described = DESCRIBED.read();
     described.as_ref().and_then(|all| all.get(&desc)).copied().unwrap_or(Space::HOST)
 }
 
-/// From now on a descriptor is of this memory.
+/// Registers a descriptor (`fi_mr_desc`) that stands for this memory space.
 pub(crate) fn insert_descriptor(desc: usize, space: Space) {
     if !space.is_host() && DESCRIBED.write().get_or_insert_default().insert(desc, space).is_none() {
         COUNT.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// A descriptor is gone.
+/// Removes a descriptor of device memory, whose region was closed.
 pub(crate) fn remove_descriptor(desc: usize) {
     let Some(space) = DESCRIBED.write().as_mut().and_then(|all| all.remove(&desc)) else { return };
     COUNT.fetch_sub(1, Ordering::Relaxed);
@@ -164,7 +164,7 @@ fn device(space: Space) -> core::result::Result<Arc<Device>, CopyError> {
     found.ok_or_else(|| CopyError("its region is closed".into()))
 }
 
-/// The number of a device's memory; one that `same` says is there already.
+/// Returns the number of a device memory: a new number, or that of the known one for which `same` is true.
 fn register_device(new: Device, same: impl Fn(&Device) -> bool) -> Space {
     let mut spaces = SPACES.write();
     // Never as many as 2^32.
@@ -180,7 +180,7 @@ fn register_device(new: Device, same: impl Fn(&Device) -> bool) -> Space {
     space(at)
 }
 
-/// Returns the name of an interface of `fi_mr_attr::iface`.
+/// Returns the name of a memory interface (`fi_mr_attr::iface`), such as CUDA.
 fn name(iface: u32) -> &'static str {
     match iface {
         ffi::FI_HMEM_CUDA => "CUDA",
@@ -192,7 +192,8 @@ fn name(iface: u32) -> &'static str {
     }
 }
 
-/// The space of memory at `pieces`, which is said to be of an interface, and of a device of it.
+/// Returns the memory space of `pieces`, which the application says to be of an interface (such as CUDA) and of one of
+/// its devices.
 ///
 /// # Errors
 /// `FI_ENOSYS` for an interface that is not served, or whose driver is not there; `FI_EINVAL` for memory that the
@@ -222,7 +223,9 @@ pub(crate) fn space(iface: u32, ordinal: u64, pieces: &[ffi::iovec]) -> Result<S
                 let same = |old: &Device| matches!(old, Device::Cuda(old) if old.key() == key && old.is_alive());
                 let space = register_device(Device::Cuda(context), same);
                 if !found.is_host() && found != space {
-                    return Err(refused("its pieces are of several contexts".into()));
+                    return Err(refused(
+                        "its pieces belong to several contexts; register a region for each".into(),
+                    ));
                 }
                 found = space;
             }
@@ -244,7 +247,7 @@ pub(crate) fn space(iface: u32, ordinal: u64, pieces: &[ffi::iovec]) -> Result<S
         }
         _ => {
             log::info!(
-                "memory region in {} memory (iface {iface}): only CUDA's, ROCr's and Level Zero's are served",
+                "memory region refused: {} memory (iface {iface}) is not supported; that of CUDA, ROCr and Level Zero is",
                 name(iface)
             );
             Err(Errno::NOSYS)
@@ -252,7 +255,7 @@ pub(crate) fn space(iface: u32, ordinal: u64, pieces: &[ffi::iovec]) -> Result<S
     }
 }
 
-/// The space of a DMA-buf, and the piece that a region of it is.
+/// Returns the memory space of a DMA-buf, and the piece of memory that a region of it is.
 ///
 /// # Errors
 /// `FI_EINVAL` where the descriptor is no DMA-buf, `FI_EOPNOTSUPP` where its exporter does not let the CPU map it.
@@ -263,8 +266,8 @@ pub(crate) fn dmabuf(described: &DmaBufAttr, writable: bool) -> Result<UserSlice
     Ok(UserSlice { space, ..UserSlice::lent(base, len) })
 }
 
-/// Copies between memory of any kind and the host's at `host`, as many bytes as `slice` has. All is done when this
-/// returns.
+/// Copies between memory of any kind and host memory at `host`, as many bytes as `slice` has. The copy has ended when
+/// this returns.
 ///
 /// # Safety
 /// `host` may be read, or, when the direction is to the host, written, for as many bytes; if `slice` is memory of the host, so
@@ -293,7 +296,7 @@ pub(crate) unsafe fn copy(
     unsafe { device(slice.space)?.copy(CopyRequest { direction, device: slice.base, host, len }) }
 }
 
-/// A copy that was begun, unless it was over at once. Who drops it waits for its end.
+/// A copy in progress, or one that has ended already. Dropping it waits for its end.
 pub(crate) struct PendingCopy(Option<(Arc<Device>, cuda::Event)>);
 
 /// Copies as [`copy`] does, without waiting for the end if the driver allows that.
@@ -321,7 +324,7 @@ pub(crate) unsafe fn begin(
 }
 
 impl PendingCopy {
-    /// Returns whether the copy is over, and its result.
+    /// Returns whether the copy has ended, and its result.
     pub(crate) fn poll(&mut self) -> Poll<core::result::Result<(), CopyError>> {
         let Some((device, event)) = &self.0 else { return Poll::Ready(Ok(())) };
         let Device::Cuda(context) = &**device else { return Poll::Ready(Ok(())) };

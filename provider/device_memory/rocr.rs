@@ -13,7 +13,7 @@ type Status = c_int;
 #[repr(C)]
 struct PointerInfo {
     size: u32,
-    /// 0: not known to the runtime.
+    /// Kind of the memory at the pointer; 0 if the runtime does not know it.
     kind: u32,
     agent_base: *mut c_void,
     host_base: *mut c_void,
@@ -31,14 +31,14 @@ functions! {
     }
 }
 
-/// The runtime, initialised.
+/// The ROCr runtime (HSA), loaded and initialised.
 pub(super) struct Driver(Functions);
 
 impl Driver {
-    /// Loads and initialises it. `None` where there is no such library.
+    /// Loads and initialises the ROCr runtime. Returns `None` if the machine has no such library.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A text that describes the problem with the runtime.
     pub(super) fn load() -> Result<Option<Self>, String> {
         let Some(library) = Library::load(c"libhsa-runtime64.so.1") else { return Ok(None) };
         let driver = Self(Functions::find(&library)?);
@@ -64,7 +64,7 @@ impl Driver {
     /// Returns whether all of `len` bytes at `at` are in one allocation that the runtime knows.
     ///
     /// # Errors
-    /// That they are not.
+    /// The error that the bytes are not in one allocation.
     pub(super) fn check_pointer(&self, at: u64, len: usize) -> Result<(), CopyError> {
         let size = size_of::<PointerInfo>() as u32; // 32 bytes
         let mut info =
@@ -92,7 +92,7 @@ impl Driver {
         self.check_pointer(at, 0).map_err(|error| error.to_string())
     }
 
-    /// Copies.
+    /// Copies between ROCr device memory and host memory.
     ///
     /// # Safety
     /// `order.host` may be read or written, as its direction says, for `order.len` bytes.

@@ -11,15 +11,15 @@ use super::library::{Library, functions};
 
 type Status = c_int;
 
-/// ZE_INIT_FLAG_GPU_ONLY.
+/// Level Zero flag ZE_INIT_FLAG_GPU_ONLY: initialise the drivers of GPUs only.
 const GPU_ONLY: u32 = 1;
-/// ZE_STRUCTURE_TYPE_CONTEXT_DESC and _COMMAND_QUEUE_DESC.
+/// Level Zero structure types ZE_STRUCTURE_TYPE_CONTEXT_DESC and _COMMAND_QUEUE_DESC.
 const CONTEXT_DESC: u32 = 0xd;
 const QUEUE_DESC: u32 = 0xe;
-/// ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS: what is appended to a list of it is over when the call returns.
+/// Level Zero mode ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS: a command has ended when the call that appends it returns.
 const SYNCHRONOUS: u32 = 1;
 
-/// `ze_context_desc_t`.
+/// `ze_context_desc_t`, the description of a Level Zero context.
 #[repr(C)]
 struct ContextDesc {
     kind: u32,
@@ -27,7 +27,7 @@ struct ContextDesc {
     flags: u32,
 }
 
-/// `ze_command_queue_desc_t`.
+/// `ze_command_queue_desc_t`, the description of a Level Zero command queue.
 #[repr(C)]
 struct QueueDesc {
     kind: u32,
@@ -59,24 +59,24 @@ fn check(call: &str, status: Status) -> Result<(), String> {
     if status == 0 { Ok(()) } else { Err(format!("{call}: ze_result_t {status:#x}")) }
 }
 
-/// A list of commands of a device, which one thread at a time may use.
+/// A Level Zero command list of a device, which one thread at a time may use.
 struct List(*mut c_void);
 
 // SAFETY: a handle that any thread may use while no other does, which the mutex round it sees to.
 unsafe impl Send for List {}
 
-/// The first driver, initialised, with the devices that it has.
+/// The first Level Zero driver, initialised, with its devices.
 pub(super) struct Driver {
     functions: Arc<Functions>,
-    /// The command lists, in the order of zeDeviceGet.
+    /// The command lists of the devices, in the order of zeDeviceGet.
     lists: Vec<Arc<Mutex<List>>>,
 }
 
 impl Driver {
-    /// Loads and initialises it. `None` where there is no such library.
+    /// Loads and initialises the Level Zero driver. Returns `None` if the machine has no such library.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A text that describes the problem with the driver.
     pub(super) fn load() -> Result<Option<Self>, String> {
         let Some(library) = Library::load(c"libze_loader.so.1") else { return Ok(None) };
         let call = Functions::find(&library)?;
@@ -118,10 +118,11 @@ impl Driver {
         Ok(Some(Self { functions: Arc::new(call), lists }))
     }
 
-    /// A device by `fi_hmem_ze_device`: the driver's index in the upper 16 bits, its own in the lower.
+    /// Returns the device of a `fi_hmem_ze_device`: the driver's index is in the upper 16 bits, and the device's index
+    /// in the lower ones.
     ///
     /// # Errors
-    /// That there is none.
+    /// A text that says that the device does not exist.
     pub(super) fn device(&self, number: u32) -> Result<Device, String> {
         let (driver, index) = (number >> 16, number & 0xffff);
         let list = self.lists.get(index as usize).filter(|_| driver == 0);
@@ -130,7 +131,7 @@ impl Driver {
     }
 }
 
-/// A device's memory.
+/// The memory of a Level Zero device, with the command list that copies it.
 pub(super) struct Device {
     index: u32,
     functions: Arc<Functions>,
@@ -138,12 +139,12 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// Returns the number that identifies the device.
+    /// Returns the number that identifies the Level Zero device.
     pub(super) fn key(&self) -> u32 {
         self.index
     }
 
-    /// Copies.
+    /// Copies between Level Zero device memory and host memory.
     ///
     /// # Safety
     /// `order.host` may be read or written, as its direction says, for `order.len` bytes.

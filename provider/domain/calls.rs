@@ -1,4 +1,4 @@
-//! The calls of a domain, which open everything else, and the opening of a domain itself.
+//! The calls of a domain, which open its endpoints, queues and other objects, and the opening of a domain itself.
 
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -60,7 +60,7 @@ static OPS: Table<OpsDomain> = Table(OpsDomain {
     xpu_ctx: no_xpu_ctx,
 });
 
-/// Opens a domain on the interface that the info names.
+/// Opens a domain on the network interface that the `fi_info` names.
 ///
 /// # Errors
 /// `FI_ENODATA` when that interface is gone; `FI_EINVAL` when a parameter that protects the endpoint is not understood,

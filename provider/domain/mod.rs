@@ -1,4 +1,4 @@
-//! The domain: one interface, its memory regions, and the progress model of what is opened on it.
+//! The domain: one network interface, its memory regions, and the progress model of the objects that are opened on it.
 
 pub(crate) mod calls;
 
@@ -33,9 +33,9 @@ struct EnabledEndpoint {
 /// The reason why a counter concerns every endpoint of the domain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CounterScope {
-    /// The counter counts accesses of peers.
+    /// The counter counts the accesses of peers to memory regions.
     Accesses,
-    /// The counter depends on the progress of all endpoints.
+    /// Reading the counter makes progress on all endpoints of the domain.
     Progress,
 }
 
@@ -45,7 +45,7 @@ impl CounterScope {
     }
 }
 
-/// `struct fid_domain` and what is behind it.
+/// A domain: `struct fid_domain` and the provider's state behind it.
 #[repr(C)]
 pub(crate) struct Domain {
     fid: Cell<ffi::fid_domain>,
@@ -55,12 +55,12 @@ pub(crate) struct Domain {
     locks: bool,
     virtual_addresses: bool,
     provider_keys: bool,
-    /// Memory of devices may be registered, and is known by its descriptors (FI_MR_HMEM).
+    /// Device memory may be registered, and is known by its descriptors (FI_MR_HMEM).
     devices: bool,
     auth_key: AuthKey,
     regions: Arc<EndpointLock<Regions>>,
     endpoints: Mutex<Vec<EnabledEndpoint>>,
-    /// Counters that concern every endpoint, and how.
+    /// Counters that concern every endpoint of the domain, each with the reason.
     counters: Mutex<Vec<(Weak<Cntr>, CounterScope)>>,
     progress: Option<Progress>,
     work: triggered_work::WorkQueue,
@@ -68,27 +68,27 @@ pub(crate) struct Domain {
 }
 
 impl Domain {
-    /// The interface's name.
+    /// Returns the name of the domain, which is that of its network interface.
     pub(crate) fn name(&self) -> &str {
         &self.nic.name
     }
 
-    /// The interface.
+    /// Returns the network interface of the domain.
     pub(crate) fn nic(&self) -> &Nic {
         &self.nic
     }
 
-    /// The libfabric API version that the application asked for.
+    /// Returns the libfabric API version that the application asked for.
     pub(crate) fn api_version(&self) -> u32 {
         self.fabric.api_version()
     }
 
-    /// Returns whether remote addresses are virtual ones.
+    /// Returns whether peers address registered memory by virtual addresses, not by offsets (FI_MR_VIRT_ADDR).
     pub(crate) fn uses_virtual_addresses(&self) -> bool {
         self.virtual_addresses
     }
 
-    /// The registration modes that it has.
+    /// Returns the memory registration modes of the domain (`mr_mode`).
     pub(crate) fn registration_modes(&self) -> i32 {
         let of = |has, mode| if has { mode } else { 0 };
         of(self.virtual_addresses, mr_mode::VIRT_ADDR)
@@ -96,27 +96,27 @@ impl Domain {
             | of(self.devices, mr_mode::HMEM)
     }
 
-    /// Returns whether memory of devices may be registered.
+    /// Returns whether device memory may be registered (FI_MR_HMEM).
     pub(crate) fn has_device_memory(&self) -> bool {
         self.devices
     }
 
-    /// Returns whether the provider chooses the keys.
+    /// Returns whether the provider chooses the keys of memory regions (FI_MR_PROV_KEY).
     pub(crate) fn chooses_keys(&self) -> bool {
         self.provider_keys
     }
 
-    /// The key that endpoints have which are opened without one of their own.
+    /// Returns the authorisation key of endpoints that are opened without one of their own.
     pub(crate) fn auth_key(&self) -> &AuthKey {
         &self.auth_key
     }
 
-    /// The memory that peers may access.
+    /// Returns the memory regions that peers may access.
     pub(crate) fn regions(&self) -> &Arc<EndpointLock<Regions>> {
         &self.regions
     }
 
-    /// Adds an endpoint that was enabled, with its name.
+    /// Adds an endpoint that was enabled to the domain, with its address and instance.
     pub(crate) fn add_endpoint(&self, endpoint: &Arc<Endpoint>, name: Name) {
         self.endpoints.lock().push(EnabledEndpoint { endpoint: Arc::downgrade(endpoint), name });
     }
@@ -124,7 +124,7 @@ impl Domain {
     /// Attaches a counter that is bound to a region: every endpoint reports the accesses of peers to it.
     ///
     /// # Errors
-    /// The system's, when a wait object cannot watch an endpoint's sockets.
+    /// The system's error, if a wait object cannot watch an endpoint's sockets.
     pub(crate) fn attach_access_counter(&self, cntr: &Arc<Cntr>) -> Result<()> {
         self.attach_counter(cntr, CounterScope::Accesses)
     }
@@ -161,12 +161,12 @@ impl Domain {
         })
     }
 
-    /// Returns the enabled endpoints.
+    /// Returns the enabled endpoints of the domain.
     fn open_endpoints(&self) -> Vec<Arc<Endpoint>> {
         self.endpoints.lock().iter().filter_map(|e| e.endpoint.upgrade()).collect()
     }
 
-    /// Removes an endpoint that has closed and that had these sockets.
+    /// Removes an endpoint, which has closed and had these sockets, from the domain.
     pub(crate) fn remove_endpoint(&self, endpoint: &Endpoint, sockets: &[RawFd]) {
         for cntr in self.counters.lock().iter().filter_map(|(cntr, _)| cntr.upgrade()) {
             cntr.detach(endpoint, sockets);
@@ -174,8 +174,8 @@ impl Domain {
         self.endpoints.lock().retain(|other| !core::ptr::eq(other.endpoint.as_ptr(), endpoint));
     }
 
-    /// Refuses a name that this domain cannot reach: it has the address of one of our endpoints but
-    /// another instance, so that endpoint would be talking to itself.
+    /// Checks that this domain can reach a name. A name with the address of an endpoint of this process and another
+    /// instance is refused, because the endpoint would talk to itself.
     ///
     /// # Errors
     /// `FI_EADDRNOTAVAIL`, and a warning that says who is who.
@@ -197,7 +197,7 @@ impl Domain {
         Err(Errno::ADDRNOTAVAIL)
     }
 
-    /// A region is out of the table: ends what endpoints still do with it.
+    /// Ends the operations of endpoints that still use a region which was removed from the table.
     pub(crate) fn release_region(&self, region: RegionId) {
         // Not under this lock: an endpoint lock may be waited for.
         for endpoint in self.open_endpoints() {
@@ -205,12 +205,12 @@ impl Domain {
         }
     }
 
-    /// The progress thread, under automatic progress.
+    /// Returns the progress thread, if the domain has automatic progress.
     pub(crate) fn progress(&self) -> Option<&Progress> {
         self.progress.as_ref()
     }
 
-    /// Returns the deferred work of the domain.
+    /// Returns the deferred work of the domain (fi_trigger(3)).
     #[inline]
     pub(crate) fn work(&self) -> &triggered_work::WorkQueue {
         &self.work
@@ -225,23 +225,23 @@ impl Domain {
         }
     }
 
-    /// Returns whether endpoints and queues must exclude other threads: not when the application promises
-    /// that it does (FI_THREAD_DOMAIN) and no thread of ours interferes.
+    /// Returns whether endpoints and queues need locks. They need none if the application promises to exclude its own
+    /// threads (FI_THREAD_DOMAIN) and no thread of the provider uses them.
     pub(crate) fn needs_locks(&self) -> bool {
         self.locks
     }
 
-    /// The process that opened the domain.
+    /// Returns the process that opened the domain, which a forked child is not.
     pub(crate) fn process(&self) -> Process {
         self.process
     }
 
-    /// The address that an endpoint without one of its own binds to.
+    /// Returns the IP address to which an endpoint without an address of its own binds.
     pub(crate) fn ip(&self) -> IpAddr {
         self.nic.ip
     }
 
-    /// Ends the domain, which the application closed.
+    /// Releases the resources of the domain, which the application closed.
     fn close(&self) {
         if let Some(progress) = &self.progress {
             progress.stop();

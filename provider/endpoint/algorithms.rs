@@ -1,5 +1,5 @@
-//! Algorithms by name: `FI_SQUALL_CC`, `_LB`, `_LOSS` and `_SCOPE` as the layers below understand them.
-//! What they do not understand is refused with what they do.
+//! The choice of algorithms by name (`FI_SQUALL_CC`, `_LB`, `_LOSS` and `_SCOPE`). Names that the layers below do not
+//! know are refused, with a list of those that they know.
 
 use std::fmt::{Display, Write as _};
 
@@ -12,7 +12,7 @@ use crate::abi::errno::{Errno, Result};
 use crate::host::logger::USER;
 use crate::host::param::Params;
 
-/// The algorithms of an endpoint, with their parameters.
+/// The congestion control, path selection and loss detection of an endpoint, with their parameters.
 pub(crate) struct Algorithms {
     pub(crate) sender: SenderConfig,
     pub(crate) paths: PathsConfig,
@@ -20,10 +20,10 @@ pub(crate) struct Algorithms {
     pub(crate) scope: Scope,
 }
 
-/// Asked for as a name, it makes an endpoint's refusal list everything there is.
+/// Word that an algorithm variable can have to list everything that it accepts. Opening the endpoint then fails.
 const HELP: &str = "help";
 
-/// Reads the choices. A problem is logged, and refuses the endpoint.
+/// Reads the algorithms that the parameters name. A problem is logged, and the endpoint is not opened.
 pub(crate) fn choose(params: &Params, network: &NetworkProfile) -> Result<Algorithms> {
     let paths = u16::try_from(params.paths).unwrap_or(u16::MAX);
     let control = |text: &str| SenderConfig::by_name(text, network);
@@ -63,15 +63,15 @@ pub(crate) fn choose(params: &Params, network: &NetworkProfile) -> Result<Algori
     })
 }
 
-/// Returns whether switches are to write into packets.
+/// Returns whether the congestion control needs switches that write into packets.
 fn written_into(sender: &SenderConfig, network: &NetworkProfile) -> bool {
     sender.acks().telemetry || sender.receiver(network) == ReceiverConfig::Rates
 }
 
-/// Names, each with one line about it.
+/// Names of algorithms, each with a line of description.
 type Names<'a> = &'a [(&'a str, &'a str)];
 
-/// Finds an algorithm's parameters by its name.
+/// Returns the parameters of the algorithm with this name.
 type Keys<'a> = &'a dyn Fn(&str) -> Vec<Setting>;
 
 fn keys<C>(
@@ -89,13 +89,13 @@ fn allowed<T, E: Display>(
     result.map_err(|error| {
         log::warn!(
             target: USER,
-            "FI_SQUALL_{variable}={text}: {error}; FI_SQUALL_{variable}=help says more"
+            "FI_SQUALL_{variable}={text}: {error}; FI_SQUALL_{variable}=help lists the values"
         );
         Errno::INVAL
     })
 }
 
-/// Everything a variable can be set to.
+/// Returns the text that lists all values of an algorithm variable.
 fn list(variable: &str, names: Names<'_>, keys: Keys<'_>) -> String {
     let mut text = format!("FI_SQUALL_{variable} can be:\n");
     // Writing to a String cannot fail.

@@ -15,7 +15,7 @@ use crate::endpoint::{Endpoint, Receive, Transmit};
 use crate::host::limits;
 use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 
-/// `struct fid_ep` of an alias, and what is behind it.
+/// An alias of an endpoint, `struct fid_ep`, and the provider's state behind it.
 #[repr(C)]
 pub(crate) struct Alias {
     fid: Cell<fid_ep>,
@@ -65,7 +65,7 @@ boundary::exports! {
 }
 
 impl Alias {
-    /// The flags of the side that is meant, and those it may have.
+    /// Returns the operation flags of the side that `which` names, and the flags that the side may have.
     fn side(&self, which: u64) -> Result<(&AtomicU64, u64)> {
         match which & (flags::TRANSMIT | flags::RECV) {
             flags::TRANSMIT => Ok((&self.tx_flags, limits::TX_OP_FLAGS | MORE_FLAGS)),
@@ -74,7 +74,7 @@ impl Alias {
         }
     }
 
-    /// Sets the flags of the side that is among them.
+    /// Sets the operation flags of the side (FI_TRANSMIT or FI_RECV) that `value` contains.
     fn set(&self, value: u64) -> Result<()> {
         let (slot, known) = self.side(value)?;
         let given = value & !(flags::TRANSMIT | flags::RECV);
@@ -86,7 +86,7 @@ impl Alias {
     }
 }
 
-/// The alias behind a pointer that is no endpoint.
+/// Returns the alias behind a pointer that is not an endpoint.
 ///
 /// # Safety
 /// `ptr` is NULL or an open object that stays open for `'a`.
@@ -147,7 +147,7 @@ pub(crate) fn open(
     out.write(objects::publish(alias).cast())
 }
 
-/// The endpoint behind a pointer, or what an alias is of.
+/// Returns the endpoint behind a pointer, or the endpoint of the alias behind it.
 ///
 /// # Safety
 /// `ptr` is NULL or an open object that stays open for `'a`.

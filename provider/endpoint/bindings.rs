@@ -18,21 +18,21 @@ use crate::queues::cntr::Cntr;
 use crate::queues::cq::Cq;
 use crate::queues::eq::{Eq, Failure};
 
-/// The completion queue of one direction.
+/// The completion queue of an endpoint for one direction, transmit or receive.
 #[derive(Default)]
 pub(crate) struct Queue {
     pub(crate) cq: Option<ObjectRef<Cq>>,
-    /// FI_SELECTIVE_COMPLETION: only operations that ask for it complete visibly.
+    /// Only operations that ask for a completion entry get one (FI_SELECTIVE_COMPLETION).
     pub(crate) selective: bool,
 }
 
-/// The objects that an endpoint is bound to.
+/// The objects that an endpoint is bound to: address vector, queues and counters.
 #[derive(Default)]
 pub(crate) struct Bindings {
     pub(crate) av: Option<ObjectRef<Av>>,
     pub(crate) tx: Queue,
     pub(crate) rx: Queue,
-    /// Another provider's receives, instead of own ones.
+    /// A shared receive context whose receives the endpoint uses instead of its own (peer provider).
     pub(crate) srx: Option<ObjectRef<Srx>>,
     eq: Option<ObjectRef<Eq>>,
     send: Option<ObjectRef<Cntr>>,
@@ -46,7 +46,7 @@ pub(crate) struct Bindings {
 }
 
 impl Queue {
-    /// Returns what the end of an operation with these flags shows.
+    /// Returns which completion entry the end of an operation with these flags produces.
     #[inline]
     pub(crate) fn visibility(&self, op_flags: u64) -> Visibility {
         if self.cq.is_some() && (!self.selective || op_flags & flags::COMPLETION != 0) {
@@ -58,22 +58,22 @@ impl Queue {
 }
 
 impl Bindings {
-    /// Returns whether a queue or counter could show the end of operations.
+    /// Returns whether a queue or counter is bound that could show the end of operations.
     pub(crate) fn has_observer(&self) -> bool {
         self.tx.cq.is_some() || self.rx.cq.is_some() || self.counters().next().is_some()
     }
 
-    /// Returns whether accesses of peers are counted.
+    /// Returns whether a counter is bound that counts accesses of peers.
     pub(crate) const fn counts_accesses(&self) -> bool {
         self.remote_read.is_some() || self.remote_write.is_some()
     }
 
-    /// Returns whether there is a counter for an operation.
+    /// Returns whether a counter is bound that counts operations of this kind.
     pub(crate) fn counts(&self, kind: OpKind) -> bool {
         self.counter(kind).is_some()
     }
 
-    /// Counts an operation that ended.
+    /// Counts an operation that ended in the counter that is bound for its kind.
     #[inline]
     pub(crate) fn count(&self, kind: OpKind, success: bool) {
         if let Some(counter) = self.counter(kind) {
@@ -81,7 +81,7 @@ impl Bindings {
         }
     }
 
-    /// Returns whether there is an event queue.
+    /// Returns whether an event queue is bound.
     pub(crate) fn has_events(&self) -> bool {
         self.eq.is_some()
     }
@@ -104,7 +104,7 @@ impl Bindings {
         }
     }
 
-    /// Returns the counter of an operation.
+    /// Returns the counter that is bound for operations of this kind.
     #[inline]
     fn counter(&self, kind: OpKind) -> Option<&Cntr> {
         let cntr = match kind {
@@ -119,7 +119,7 @@ impl Bindings {
         cntr.as_ref().map(|c| &***c)
     }
 
-    /// Returns the queue of an operation.
+    /// Returns the completion queue that is bound for operations of this kind.
     #[inline]
     pub(crate) fn queue(&self, kind: OpKind) -> Option<&Cq> {
         let queue = match kind {
@@ -145,8 +145,8 @@ impl Bindings {
         }
     }
 
-    /// Wakes the threads that sleep on a queue or counter, because another thread has read the sockets, or because an
-    /// operation has ended whose completion they see only by their own progress.
+    /// Wakes the threads that sleep on a queue or counter: another thread has read the sockets, or an operation has
+    /// ended whose completion they see only by their own progress.
     pub(crate) fn wake(&self) {
         for cq in [&self.tx.cq, &self.rx.cq].into_iter().flatten() {
             cq.wake();
@@ -172,7 +172,7 @@ impl Bindings {
         self.counters().try_for_each(|cntr| cntr.attach(ep, sockets))
     }
 
-    /// Detaches the endpoint from the queues and counters.
+    /// Detaches the endpoint from the queues and counters, whose readers no longer drive it.
     pub(crate) fn detach(&self, ep: &Endpoint, sockets: &[i32]) {
         for cq in [&self.tx.cq, &self.rx.cq].into_iter().flatten() {
             cq.detach(ep, sockets);
@@ -184,7 +184,7 @@ impl Bindings {
 }
 
 boundary::exports! {
-    /// `fi_ep_bind`.
+    /// Binds an object to an endpoint: `fi_ep_bind`.
     pub(crate) status bind(fid: *mut ffi::fid, other: *mut ffi::fid, flags: u64) -> c_int => {
         let ep = objects::share::<Endpoint, _>(fid)?;
         let object = match other.as_ref().ok_or(Errno::INVAL)?.fclass {
@@ -199,7 +199,7 @@ boundary::exports! {
     };
 }
 
-/// An object that can be bound to an endpoint.
+/// An object that can be bound to an endpoint: address vector, queue, counter or receive context.
 enum Bindable {
     Cq(Arc<Cq>),
     Cntr(Arc<Cntr>),

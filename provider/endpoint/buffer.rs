@@ -1,4 +1,4 @@
-//! Buffers of the application as the engine names them.
+//! Conversion of the application's buffers to the form in which the engine names them.
 
 use core::ffi::c_void;
 
@@ -11,11 +11,11 @@ use crate::abi::ffi;
 use crate::device_memory;
 use crate::host::limits;
 
-/// A descriptor of memory (`fi_mr_desc`), or NULL.
+/// A descriptor of a memory region (`fi_mr_desc`), or NULL.
 pub(crate) type Desc = *mut c_void;
 
-/// A piece of the application's memory. From here on its address is a number; `mr/mod.rs` and the network's
-/// ports make a pointer of it again.
+/// Returns a piece of the application's memory as the engine names it. Its address is a number from here on;
+/// `mr/mod.rs` and the network's ports make a pointer of it again.
 ///
 /// # Errors
 /// `FI_EINVAL` for bytes at NULL.
@@ -29,7 +29,7 @@ fn piece(base: *const c_void, len: usize, desc: Desc) -> Result<UserSlice> {
     Ok(UserSlice { space, ..UserSlice::lent(base.expose_provenance() as u64, len as u64) })
 }
 
-/// A buffer in one piece.
+/// Returns a contiguous buffer of the application as the engine names it.
 ///
 /// # Errors
 /// As [`piece`].
@@ -38,7 +38,7 @@ pub(crate) fn lend(base: *const c_void, len: usize, desc: Desc) -> Result<Buf> {
     Ok(Buf::One(piece(base, len, desc)?))
 }
 
-/// A buffer in several pieces; a single one needs no allocation.
+/// Returns a buffer of several pieces as the engine names it. A single piece needs no allocation.
 ///
 /// # Safety
 /// `iov` is NULL or points to `count` iovecs, and `descs` is NULL or points to as many descriptors. No
@@ -104,7 +104,7 @@ pub(crate) unsafe fn gather_with<T>(
     }
 }
 
-/// A context as the engine carries it.
+/// Returns an operation's context as a number, as the engine keeps it.
 #[inline]
 pub(crate) fn context_of(context: *mut c_void) -> u64 {
     context.expose_provenance() as u64

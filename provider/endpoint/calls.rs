@@ -1,5 +1,5 @@
-//! The C face of the data calls: `fi_send`, `fi_trecv`, `fi_writemsg` and their kin. Each is a row that turns
-//! its arguments into one descriptor; what happens then is in `transmit.rs` and `receive.rs`.
+//! The C functions of the data calls, such as `fi_send`, `fi_trecv` and `fi_writemsg`. Each converts its arguments to
+//! one description of the call, which `transmit.rs` and `receive.rs` execute.
 
 use core::ffi::c_void;
 
@@ -15,19 +15,19 @@ use crate::endpoint::{Endpoint, alias};
 use crate::host::limits;
 use crate::objects::{self, Table};
 
-/// Local data to send or write.
+/// Local buffer from which a call sends or writes.
 type In = *const c_void;
-/// Local room to receive or read into; also a descriptor or a context.
+/// Local buffer into which a call receives or reads; also a descriptor or a context.
 type Out = *mut c_void;
-/// Descriptors of several pieces.
+/// Descriptors of the several pieces of a buffer.
 type Descs = *mut *mut c_void;
-/// The inject calls have no descriptor: what they copy is memory of the host.
+/// Descriptor of the inject calls, which have none, because they copy host memory.
 const NO_DESC: Out = core::ptr::null_mut();
-/// Several pieces.
+/// Several pieces of a buffer (an iovec).
 type Iov = *const ffi::iovec;
 
-/// Functions of libfabric's tables that turn their arguments into a descriptor and hand it to a method of
-/// the endpoint.
+/// Defines functions of libfabric's tables that convert their arguments to the description of a call and pass it to a
+/// method of the endpoint.
 macro_rules! calls {
     ($method:ident: $($rows:tt)*) => {
         calls! { $method(ep): $($rows)* }
@@ -62,7 +62,7 @@ macro_rules! calls {
 mod atomic;
 mod collective;
 
-/// `fi_msg(3)`.
+/// The calls of `fi_msg(3)`: untagged sends and receives.
 mod msg {
     use super::*;
     use MatchSpace::Untagged;
@@ -103,7 +103,7 @@ mod msg {
     });
 }
 
-/// `fi_tagged(3)`.
+/// The calls of `fi_tagged(3)`: tagged sends and receives.
 mod tagged {
     use super::*;
     use MatchSpace::Tagged;
@@ -144,7 +144,7 @@ mod tagged {
     });
 }
 
-/// `fi_rma(3)`.
+/// The calls of `fi_rma(3)`: reads and writes of remote memory.
 mod rma {
     use super::*;
     use Action::{Read, Write};
@@ -208,7 +208,7 @@ fn receive(
     Receive { space, tag, ignore, buf, from, context: context_of(context), flags: None }
 }
 
-/// `fi_sendmsg`.
+/// Converts the arguments of `fi_sendmsg` to the description of a transmit call.
 ///
 /// # Safety
 /// `msg` is NULL or a message that no other code writes to during the call, with as many pieces as it says.
@@ -226,7 +226,7 @@ pub(crate) unsafe fn send_msg(msg: *const ffi::fi_msg, flags: u64) -> Result<Tra
     }
 }
 
-/// `fi_tsendmsg`.
+/// Converts the arguments of `fi_tsendmsg` to the description of a transmit call.
 ///
 /// # Safety
 /// As [`send_msg`].
@@ -244,7 +244,7 @@ pub(crate) unsafe fn send_tagged(msg: *const ffi::fi_msg_tagged, flags: u64) -> 
     }
 }
 
-/// `fi_recvmsg`.
+/// Converts the arguments of `fi_recvmsg` to the description of a receive call.
 ///
 /// # Safety
 /// As [`send_msg`].
@@ -261,7 +261,7 @@ pub(crate) unsafe fn receive_msg(msg: *const ffi::fi_msg, flags: u64) -> Result<
     }
 }
 
-/// `fi_trecvmsg`.
+/// Converts the arguments of `fi_trecvmsg` to the description of a receive call.
 ///
 /// # Safety
 /// As [`send_msg`].
@@ -279,7 +279,7 @@ pub(crate) unsafe fn receive_tagged(msg: *const ffi::fi_msg_tagged, flags: u64) 
     }
 }
 
-/// `fi_readmsg`.
+/// Converts the arguments of `fi_readmsg` to the description of a transmit call.
 ///
 /// # Safety
 /// As [`ranges`].
@@ -291,7 +291,7 @@ pub(crate) unsafe fn read_msg(msg: *const ffi::fi_msg_rma, flags: u64) -> Result
     unsafe { ranges(Action::Read, msg, flags) }
 }
 
-/// `fi_writemsg`.
+/// Converts the arguments of `fi_writemsg` to the description of a transmit call.
 ///
 /// # Safety
 /// As [`ranges`].
@@ -303,7 +303,7 @@ pub(crate) unsafe fn write_msg(msg: *const ffi::fi_msg_rma, flags: u64) -> Resul
     unsafe { ranges(Action::Write, msg, flags) }
 }
 
-/// A one-sided operation on one remote range as long as the buffer.
+/// Returns an RMA operation on one remote range that is as long as the local buffer.
 #[inline]
 fn access(
     action: impl FnOnce(RemoteIov) -> Action,
@@ -316,7 +316,7 @@ fn access(
     Transmit::new(action(RemoteIov::One(RemoteSeg { address, len, key })), buf, peer)
 }
 
-/// A one-sided operation on several remote ranges.
+/// Returns an RMA operation on several remote ranges.
 ///
 /// # Safety
 /// `msg` is NULL or points to a message that no other code writes to during the call, whose `msg_iov` and `rma_iov`

@@ -25,7 +25,8 @@ pub(crate) static OPS: Table<ffi::fi_ops_cm> = Table(ffi::fi_ops_cm {
 });
 
 boundary::exports! {
-    /// The endpoint's address and instance; -FI_ETOOSMALL with the length needed when the buffer is too short.
+    /// Returns the endpoint's address and instance: `fi_getname`. If the buffer is too short, the result is
+    /// -FI_ETOOSMALL and the length needed.
     status getname(fid: ffi::fid_t, addr: *mut c_void, addrlen: *mut usize) -> c_int => {
         let name = alias::endpoint(fid)?.name()?;
         if av::write_address(&name, addr, addrlen)? { Ok(()) } else { Err(Errno::TOOSMALL) }
@@ -33,7 +34,7 @@ boundary::exports! {
 }
 
 impl Endpoint {
-    /// The address it is bound to, and its instance.
+    /// Returns the address and instance of the endpoint.
     ///
     /// # Errors
     /// `FI_EOPBADSTATE` before it is enabled.

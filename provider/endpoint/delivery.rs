@@ -12,10 +12,10 @@ use crate::network::addr::Name;
 use crate::reports::fault;
 use entry::{entry_of, error_entry_of};
 
-/// Losses of operations that had completed are not logged more often than this.
+/// Shortest time between two warnings that operations were lost after their completion.
 const WARN_EVERY: Span = Span::secs(1);
 
-/// Warnings that were logged already.
+/// The state that limits how often warnings of an endpoint are logged.
 #[derive(Default)]
 struct WarningLog {
     other_mode: bool,
@@ -24,13 +24,13 @@ struct WarningLog {
     lost_since: u64,
 }
 
-/// Reports the end of operations, and notices of the engine.
+/// Delivers the completions of an endpoint to its queues, and logs the engine's notices.
 pub(crate) struct Delivery {
-    /// The endpoint's address and instance, for messages.
+    /// The endpoint's address and instance, for error messages.
     local: Name,
-    /// The name of the interface that has this address.
+    /// Name of the network interface that has the endpoint's address.
     interface: Box<str>,
-    /// Completions name their source (FI_SOURCE).
+    /// Completions of receives name the source of the message (FI_SOURCE).
     names_source: bool,
     warnings: WarningLog,
 }
@@ -42,7 +42,7 @@ impl Delivery {
         Self { local, interface: interface.into(), names_source, warnings }
     }
 
-    /// Shows the end of an operation in its completion queue.
+    /// Writes the completion of an operation into its completion queue.
     #[inline]
     pub(crate) fn report_completion(
         &self,
@@ -111,14 +111,14 @@ impl Delivery {
                 cq.push_error(error_entry_of(done, error, source, detail));
             }
             None => log::warn!(
-                "an operation that no completion queue shows failed: {}",
+                "an operation failed, and no completion queue for it is bound: {}",
                 self.describe_end(engine, error, done)
             ),
         }
     }
 
-    /// Logs a notice of the engine, which belongs to no operation of the application. The port adds `trailer` bytes
-    /// behind each packet.
+    /// Logs a notice of the engine, which belongs to no operation of the application. `trailer` is the number of bytes
+    /// that the port adds behind each packet.
     #[cold]
     pub(crate) fn log(&mut self, now: Time, engine: &Engine, trailer: u32, notice: Notice) {
         match notice {
@@ -174,7 +174,7 @@ impl Delivery {
                     self.warnings.lost = Some(now);
                     let detail = self.describe(engine, error, Some(peer));
                     log::warn!(
-                        "{n} operations that were complete when copied were lost afterwards: {detail}"
+                        "{n} operations that had completed when their data was copied were lost afterwards: {detail}"
                     );
                 }
             }
@@ -191,7 +191,7 @@ impl Delivery {
         text
     }
 
-    /// Describes an error for operations with `peer`.
+    /// Returns the text about an error of operations with `peer`.
     fn describe(&self, engine: &Engine, error: OpError, peer: Option<PeerId>) -> String {
         let state = peer.map(|peer| engine.peers().get(peer));
         let trouble = state.and_then(|state| state.last_destination_error());
@@ -199,7 +199,7 @@ impl Delivery {
         let own = (self.local.addr, &*self.interface);
         let mut text = fault::describe(error, state.map(|state| state.addr()), own, trouble);
         if let (OpError::OtherInstance { .. }, Some(meant)) = (error, meant) {
-            text.push_str(&format!(" meant was instance {meant}"));
+            text.push_str(&format!("; the operation was for instance {meant}"));
         }
         text
     }

@@ -21,12 +21,12 @@ use crate::reports::trace::Tracer;
 use crate::waiting::backoff;
 use crate::waiting::endpoint_lock::EndpointLock;
 
-/// Turns after which timers are served even if packets keep coming.
+/// Number of turns after which timers are served even if packets keep arriving.
 const TIMER_TURNS: u64 = 16;
-/// Turns after which the contention for the processor is checked again.
+/// Number of turns after which the contention for the processor is checked again.
 const CONTENTION_TURNS: u64 = 64;
 
-/// The parts of an enabled endpoint.
+/// The parts of an enabled endpoint: its engine, ports, peers and reports.
 pub(crate) struct Core {
     pub(crate) engine: Engine,
     pub(crate) peers: PeerCache,
@@ -40,12 +40,12 @@ pub(crate) struct Core {
     turns: Turns,
     monitor: Monitor,
     ack_delays: AckDelays,
-    /// The engine uses the delay for a contended processor.
+    /// The engine uses the acknowledgement delay for a contended processor.
     contended: bool,
 }
 
-/// The longest times that acknowledgements are delayed which neither the number of bytes nor the sender's request makes
-/// due earlier.
+/// The longest delays of acknowledgements that neither the number of bytes received nor the sender's request makes due
+/// earlier.
 pub(crate) struct AckDelays {
     pub(crate) usual: Span,
     /// The delay while other threads want the processor of the thread that polls. Each acknowledgement then costs both
@@ -53,20 +53,20 @@ pub(crate) struct AckDelays {
     pub(crate) contended: Span,
 }
 
-/// The parts that [`super::setup`] opens.
+/// The parts of an endpoint that [`super::setup`] opens.
 pub(crate) struct EndpointParts {
     pub(crate) engine: Engine,
     pub(crate) ack_delays: AckDelays,
     pub(crate) poller: Poller,
     pub(crate) name: Name,
-    /// The endpoint's number in the process.
+    /// Number of the endpoint in its process, from 0 on.
     pub(crate) number: u32,
     /// The endpoint talks only to peers in its address vector.
     pub(crate) named_only: bool,
 }
 
 impl Core {
-    /// Assembles an endpoint on the interface with this name.
+    /// Assembles an endpoint on the network interface with this name.
     pub(crate) fn new(
         opened: EndpointParts,
         regions: Arc<EndpointLock<Regions>>,
@@ -103,17 +103,17 @@ impl Core {
         self.name
     }
 
-    /// Returns the descriptors to watch for arrivals.
+    /// Returns the descriptors that become readable when packets arrive.
     pub(crate) fn sockets(&self) -> Vec<RawFd> {
         self.poller.sockets()
     }
 
-    /// Returns the time when the last packet arrived.
+    /// Returns the time at which the last packet arrived.
     pub(crate) fn last_arrival(&self) -> Time {
         self.poller.last_arrival()
     }
 
-    /// Returns when a turn is needed without anything arriving.
+    /// Returns the time at which the endpoint needs a turn although nothing arrives.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
         self.poller.next_timeout(&self.engine, self.optional.waits_for_room())
     }
@@ -124,7 +124,7 @@ impl Core {
         self.poller.sleeps_until()
     }
 
-    /// Sets the time until which such a thread sleeps.
+    /// Sets the time until which a thread sleeps that must learn of earlier timers.
     pub(crate) fn set_sleeps_until(&mut self, until: Option<Time>) {
         self.poller.set_sleeps_until(until);
     }
@@ -144,7 +144,7 @@ impl Core {
         self.poller.prepare_sleep(&mut self.engine)
     }
 
-    /// Notes that a thread sleeps no more.
+    /// Notes that the thread, which slept until something arrived, sleeps no more.
     pub(crate) fn end_sleep(&mut self) {
         self.poller.end_sleep();
     }
@@ -187,7 +187,7 @@ impl Core {
         busy
     }
 
-    /// Delays acknowledgements as the contention for the processor demands.
+    /// Sets the delay of acknowledgements according to the contention for the processor.
     #[cold]
     fn adapt_ack_delay(&mut self, now: Time) {
         let contended = backoff::check_contention(now);
@@ -199,8 +199,8 @@ impl Core {
     }
 
     /// Runs a turn without the application: completions stay in the engine until the application's next call, but
-    /// collective operations go on. Threads that sleep on the sockets are woken when this turn has taken packets from
-    /// those, or when an operation has ended, for instance by its timeout. Returns whether packets had arrived.
+    /// collective operations go on. Threads that sleep on the sockets are woken if this turn has taken packets from
+    /// those, or if an operation has ended, for instance by its timeout. Returns whether packets had arrived.
     pub(crate) fn run_background_turn(&mut self, bindings: &Bindings) -> bool {
         self.turns.stand_ins += 1;
         let waiting = self.engine.completions();
@@ -234,7 +234,7 @@ impl Core {
         self.trace.write();
     }
 
-    /// Ends what observers see of the endpoint, which closes.
+    /// Ends the endpoint's statistics page and trace, because the endpoint closes.
     pub(crate) fn close_reports(&mut self) {
         self.monitor.end();
         self.trace.close();
@@ -247,8 +247,9 @@ impl Core {
         shm.has_records() || shm.has_packets()
     }
 
-    /// Submits an operation to the engine. Every operation that sends enters there by this call, those of facilities, too.
-    /// A short message to a peer with a shared-memory channel leaves at once, if nothing is in its way.
+    /// Submits an operation to the engine. All operations that send, including those of optional facilities, enter the
+    /// engine by this call. A short message to a peer with a shared-memory channel leaves at once, if nothing is in its
+    /// way.
     #[inline]
     pub(crate) fn submit(&mut self, now: Time, op: Operation) -> Result<Submitted, SubmitError> {
         hooks::charge_send();
@@ -267,7 +268,7 @@ impl Core {
         self.poller.handle_posted(now, &mut self.engine, &mut self.peers, bytes, more);
     }
 
-    /// Sends what the engine wants to send. Returns whether anything was sent.
+    /// Sends the packets and records that the engine has ready. Returns whether anything was sent.
     pub(crate) fn flush(&mut self, now: Time) -> bool {
         self.poller.flush(now, &mut self.engine, &mut self.peers)
     }
@@ -314,7 +315,7 @@ impl Core {
         delivery.report_completion(bindings, peers, engine, done);
     }
 
-    /// Returns everything that was counted.
+    /// Returns the statistics of the endpoint: everything that was counted.
     pub(crate) fn statistics(&self) -> Statistics<'_> {
         let (engine, reliability) = self.engine.counters();
         Statistics {

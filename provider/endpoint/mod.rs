@@ -1,4 +1,4 @@
-//! Endpoints (FI_EP_RDM): one engine and one port each.
+//! Endpoints (FI_EP_RDM), each with an engine and a packet port.
 
 mod algorithms;
 pub(crate) mod alias;
@@ -41,46 +41,46 @@ use endpoint_core::Core;
 pub(crate) use receive::Receive;
 pub(crate) use transmit::Transmit;
 
-/// The time after which an endpoint is asked again for its next timer when another thread held its lock.
+/// Time after which an endpoint is asked again for its next timer, if another thread held its lock.
 const ASK_AGAIN: Span = Span::micros(50);
 
 /// The attributes that the application chose when it opened the endpoint.
 pub(crate) struct Settings {
-    /// The address to bind to; port 0 for any.
+    /// The local address that the endpoint binds to; port 0 lets the provider choose.
     pub(crate) source: SocketAddr,
-    /// Receives may name their source (FI_DIRECTED_RECV).
+    /// Receives may name the source whose messages they accept (FI_DIRECTED_RECV).
     pub(crate) directed: bool,
-    /// Completions name their source (FI_SOURCE).
+    /// Completions of receives name the source of the message (FI_SOURCE).
     pub(crate) names_source: bool,
-    /// Buffers may be in memory of devices (FI_HMEM).
+    /// Buffers of operations may be in device memory (FI_HMEM).
     pub(crate) devices: bool,
-    /// Default operation flags of the transmitting side.
+    /// Default operation flags of transmit calls.
     pub(crate) tx_flags: AtomicU64,
-    /// Default operation flags of the receiving side.
+    /// Default operation flags of receive calls.
     pub(crate) rx_flags: AtomicU64,
-    /// Operations may wait for counters (FI_TRIGGER).
+    /// Operations may be triggered by counters (FI_TRIGGER).
     pub(crate) triggers: bool,
-    /// The endpoint may join groups (FI_COLLECTIVE).
+    /// The endpoint may join groups for collective operations (FI_COLLECTIVE).
     pub(crate) collective: bool,
-    /// The number of groups that were joined.
+    /// Number of groups for collective operations that the endpoint has joined.
     pub(crate) groups: AtomicU64,
-    /// `msg_order` of the transmitting side.
+    /// Order guarantees of transmit calls (`msg_order`).
     pub(crate) msg_order: u64,
-    /// FI_OPT_MIN_MULTI_RECV.
+    /// Value of FI_OPT_MIN_MULTI_RECV: free bytes below which a multi-receive buffer is returned.
     pub(crate) min_multi_recv: AtomicU64,
-    /// The value of FI_OPT_SHARED_MEMORY_PERMITTED.
+    /// Value of FI_OPT_SHARED_MEMORY_PERMITTED: the endpoint may use shared memory with peers on this host.
     pub(crate) shared_memory: AtomicBool,
     pub(crate) job: Job,
 }
 
-/// The endpoint's state, behind its lock.
+/// The state of an endpoint that its lock protects.
 pub(crate) struct Inner {
     pub(crate) bindings: Bindings,
-    /// Present once the endpoint is enabled.
+    /// The parts of the endpoint, once it is enabled.
     pub(crate) core: Option<Box<Core>>,
 }
 
-/// `struct fid_ep` and what is behind it.
+/// An endpoint: `struct fid_ep` and the provider's state behind it.
 #[repr(C)]
 pub(crate) struct Endpoint {
     fid: Cell<ffi::fid_ep>,
@@ -91,9 +91,10 @@ pub(crate) struct Endpoint {
     number: u32,
     process: Process,
     closed: AtomicBool,
-    /// A reference to this endpoint, for work that begins later.
+    /// A weak reference to this endpoint itself, for work that begins later.
     me: Weak<Self>,
-    /// Set when the background progress thread looks at the endpoint, cleared when the application makes progress.
+    /// Set when the background progress thread looks at the endpoint, and cleared when the application makes progress
+    /// on it.
     stalled: AtomicBool,
 }
 
@@ -227,13 +228,13 @@ impl Endpoint {
         }
     }
 
-    /// Returns the sockets to watch.
+    /// Returns the descriptors that become readable when packets arrive.
     pub(crate) fn sockets(&self) -> Vec<i32> {
         self.inner.lock().core.as_ref().map_or_else(Vec::new, |core| core.sockets())
     }
 
-    /// Attaches a counter of the domain: reading it drives this endpoint from now on. With `accesses` the endpoint
-    /// reports the accesses of peers.
+    /// Attaches a counter of the domain, whose readers make progress on this endpoint from now on. With `accesses` the
+    /// endpoint reports the accesses of peers.
     pub(crate) fn attach_counter(self: &Arc<Self>, cntr: &Arc<Cntr>, accesses: bool) -> Result<()> {
         let mut inner = self.lock()?;
         let Inner { bindings, core } = &mut *inner;
@@ -245,7 +246,7 @@ impl Endpoint {
         cntr.attach(self, &core.sockets())
     }
 
-    /// Ends all uses of a memory region, which closes: when this returns nothing here refers to it.
+    /// Ends all uses of a memory region that is being closed. When this returns, nothing in the endpoint refers to it.
     pub(crate) fn release_region(&self, region: RegionId) {
         if !self.process.is_current() {
             return;

@@ -1,4 +1,4 @@
-//! Opening of endpoints, and the tables of their calls.
+//! Opening of endpoints, and the tables of the libfabric calls that endpoints have.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -47,11 +47,11 @@ static OPS: Table<OpsEp> = Table(OpsEp {
     export_xpu: no_export_xpu,
 });
 
-/// The number of endpoints that this process has opened.
+/// Number of endpoints that this process has opened so far.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 boundary::exports! {
-    /// `fi_endpoint`.
+    /// Opens an endpoint: `fi_endpoint`.
     pub(crate) status open(
         domain: *mut ffi::fid_domain,
         info: *mut ffi::fi_info,
@@ -62,7 +62,7 @@ boundary::exports! {
         place.write(Endpoint::create(objects::share(domain)?, &info::read_attributes(info)?, context)?)
     };
 
-    /// `fi_endpoint2`: flags ask for peer-provider objects, which are not there.
+    /// Opens an endpoint with flags: `fi_endpoint2`. The flags ask for peer-provider objects, which are not supported.
     pub(crate) status open2(
         domain: *mut ffi::fid_domain,
         info: *mut ffi::fi_info,

@@ -1,4 +1,4 @@
-//! Enabling, options, cancelling.
+//! Control calls of an endpoint: enabling, options, cancelling.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ const MIN_MULTI_RECV: c_int = 0;
 const TX_SIZE: c_int = 6;
 const RX_SIZE: c_int = 7;
 const FI_HMEM_P2P: c_int = 8;
-/// FI_HMEM_P2P_DISABLED, a value of this option.
+/// Value FI_HMEM_P2P_DISABLED of the option FI_OPT_FI_HMEM_P2P.
 const P2P_DISABLED: c_int = 3;
 const CUDA_API_PERMITTED: c_int = 10;
 const SHARED_MEMORY_PERMITTED: c_int = 11;
@@ -37,7 +37,8 @@ const INJECT_TAGGED_SIZE: c_int = 17;
 const INJECT_RMA_SIZE: c_int = 18;
 
 boundary::exports! {
-    /// `fi_control`: FI_ENABLE and the default operation flags, in a uint64 that says which side is meant.
+    /// Handles `fi_control` of an endpoint: FI_ENABLE, and the default operation flags, in a uint64 whose bits
+    /// FI_TRANSMIT or FI_RECV name the side.
     pub(crate) status control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int => {
         let ep = objects::share::<Endpoint, _>(fid)?;
         match u32::try_from(command) {
@@ -58,7 +59,7 @@ boundary::exports! {
         }
     };
 
-    /// `fi_cancel`: the receive completes with FI_ECANCELED, unless it is completing already.
+    /// Cancels a receive: `fi_cancel`. It completes with FI_ECANCELED, unless it is completing already.
     pub(crate) transfer cancel(fid: ffi::fid_t, context: *mut c_void) -> isize =>
         alias::endpoint(fid)?.cancel(context_of(context));
 
@@ -111,7 +112,7 @@ boundary::exports! {
 }
 
 impl Endpoint {
-    /// `fi_enable`. A second time it does nothing.
+    /// Enables the endpoint: `fi_enable`. A second call does nothing.
     fn enable(self: &Arc<Self>) -> Result<()> {
         let mut inner = self.lock()?;
         let Inner { bindings, core } = &mut *inner;
@@ -119,11 +120,13 @@ impl Endpoint {
             return Ok(());
         }
         if bindings.av.is_none() {
-            log::warn!("fi_enable refused: no address vector is bound");
+            log::warn!("fi_enable refused: no address vector is bound; bind one by fi_ep_bind");
             return Err(Errno::NOAV);
         }
         if !bindings.has_observer() {
-            log::warn!("fi_enable refused: neither a completion queue nor a counter is bound");
+            log::warn!(
+                "fi_enable refused: neither a completion queue nor a counter is bound; bind one by fi_ep_bind"
+            );
             return Err(Errno::NOCQ);
         }
         let opened = setup::open(&self.domain, &self.settings, self.number)?;
@@ -163,7 +166,7 @@ impl Endpoint {
             .map_or(Ok(()), |progress| progress.attach(Arc::clone(self) as _, sockets))
     }
 
-    /// Takes back a fi_enable that failed half-way. The application may try again.
+    /// Undoes a fi_enable that failed half-way, so that the application may try again.
     #[cold]
     fn disable(&self, sockets: &[i32]) {
         if let Some(progress) = self.domain.progress() {
@@ -177,7 +180,7 @@ impl Endpoint {
     }
 }
 
-/// The value of an option, in the type that fi_endpoint(3) gives it.
+/// The value of an endpoint option, in the type that fi_endpoint(3) gives it.
 #[derive(Clone, Copy)]
 enum OptionValue {
     Size(usize),
@@ -189,7 +192,7 @@ fn size(n: u64) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
 }
 
-/// The value of a read-only size option.
+/// Returns the value of an option that reports a size limit and cannot be set.
 fn limit(option: c_int) -> Option<usize> {
     match option {
         TX_SIZE | RX_SIZE => Some(limits::queue_size()),
@@ -217,7 +220,8 @@ fn peer_to_peer(devices: bool, value: Option<usize>) -> Result<()> {
     }
 }
 
-/// FI_OPT_CUDA_API_PERMITTED: memory of CUDA's is copied by its driver's calls, so who forbids them is refused.
+/// Checks FI_OPT_CUDA_API_PERMITTED. CUDA memory is copied by calls of CUDA's driver, so an application that forbids
+/// them is refused.
 fn permit_cuda(devices: bool, value: Option<usize>) -> Result<()> {
     match value.ok_or(Errno::INVAL)? {
         // An endpoint without FI_HMEM makes no such calls, and does not look for the driver.
@@ -234,7 +238,7 @@ fn permit_cuda(devices: bool, value: Option<usize>) -> Result<()> {
 }
 
 impl Endpoint {
-    /// The default operation flags of a side, FI_TRANSMIT or FI_RECV.
+    /// Returns the default operation flags of a side, FI_TRANSMIT or FI_RECV.
     fn op_flags(&self, which: u64) -> Result<u64> {
         match which & (flags::TRANSMIT | flags::RECV) {
             flags::TRANSMIT => Ok(self.tx_flags()),
@@ -279,7 +283,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The value of an option.
+    /// Returns the value of an endpoint option.
     ///
     /// # Errors
     /// `FI_ENOPROTOOPT` for an unknown option, and those that setting the option has for an endpoint without FI_HMEM or a
@@ -304,7 +308,7 @@ impl Endpoint {
         }
     }
 
-    /// Sets an option to `value`, which came in `len` bytes; `None` is what is no number.
+    /// Sets an endpoint option to `value`, which came in `len` bytes; `None` is a value that is no number.
     fn set_option(
         &self,
         level: c_int,

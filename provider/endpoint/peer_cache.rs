@@ -12,34 +12,35 @@ use crate::clock;
 use crate::host::logger::USER;
 use crate::network::addr::Name;
 
-/// No peer cached.
+/// Number in the cache that stands for no peer.
 const NONE: u32 = u32::MAX;
 
-/// Valid for one generation of the address vector.
+/// The cache that maps addresses (`fi_addr_t`) to the engine's peers and back, for one generation of the address
+/// vector.
 #[derive(Default)]
 pub(crate) struct PeerCache {
     generation: u64,
-    /// The engine's epoch, which gives the peer numbers in `by_peer` their meaning.
+    /// The engine's epoch at which the peer numbers in `by_peer` were valid.
     epoch: u64,
-    /// The vector's revision whose names the engine has, if the endpoint talks to named peers only.
+    /// The vector's revision whose names the engine was given, if the endpoint talks to named peers only.
     named: Option<u64>,
-    /// The part of the vector that the engine knows when it also talks to peers outside the vector.
+    /// The addresses of the vector that the engine was given, if the endpoint also talks to peers outside the vector.
     known: KnownAddresses,
-    /// The peer of each fi_addr, and the engine's epoch of these peers.
+    /// The peer of each `fi_addr_t`, and the engine's epoch of these peer numbers.
     by_addr: Vec<u32>,
     by_addr_epoch: u64,
-    /// The fi_addr of each peer.
+    /// The `fi_addr_t` of each peer.
     by_peer: Vec<u64>,
-    /// Hosts that were looked up.
+    /// Hosts of peers whose path was checked for its MTU, or is about to be.
     hosts: HashSet<IpAddr>,
-    /// Addresses at hosts whose path was not checked yet.
+    /// Addresses at hosts whose path was not checked for its MTU yet.
     new_hosts: Vec<SocketAddr>,
 }
 
-/// The addresses of a vector that the engine knows.
+/// The addresses of the address vector that the engine was given.
 #[derive(Default)]
 struct KnownAddresses {
-    /// The vector's revision and generation at the last update.
+    /// The vector's revision and generation when the engine was last given its addresses.
     revision: u64,
     generation: u64,
     /// The number of indices at the last update, and whether all of them were in use. If they were, new addresses get
@@ -74,7 +75,7 @@ impl PeerCache {
         }
     }
 
-    /// Looks up all addresses again after one of them got another meaning in the engine.
+    /// Discards the cached peers after one of the addresses got another meaning in the engine.
     #[inline]
     pub(crate) fn sync_peers(&mut self, engine: &Engine) {
         let epoch = engine.peers().epoch();
@@ -138,7 +139,7 @@ impl PeerCache {
     fn look_up(&mut self, av: &Av, engine: &mut Engine, fi_addr: u64, at: usize) -> Result<PeerId> {
         let name = av.addresses().get(fi_addr).ok_or_else(|| {
             log::warn!(
-                "fi_addr {fi_addr} was never inserted into the address vector, or is removed"
+                "operation refused: fi_addr {fi_addr} is not in the address vector; insert the address first"
             );
             Errno::INVAL
         })?;
@@ -155,7 +156,7 @@ impl PeerCache {
         Ok(peer)
     }
 
-    /// Returns whether [`PeerCache::next_new_host`] has one.
+    /// Returns whether there is a new host, which [`PeerCache::next_new_host`] returns.
     #[inline]
     pub(crate) fn has_new_hosts(&self) -> bool {
         !self.new_hosts.is_empty()
@@ -192,7 +193,7 @@ impl PeerCache {
     }
 }
 
-/// Returns the peer with a name, on the wire that the endpoint speaks.
+/// Returns the peer with a name, whose address has the form of the wire that the endpoint speaks.
 ///
 /// # Errors
 /// `FI_EINVAL`, with a warning, if the name is that of an endpoint which speaks another wire.

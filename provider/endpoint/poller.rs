@@ -21,16 +21,18 @@ use outbox::Outbox;
 use shared_memory::ShmChannels;
 use socket_buffer::SocketBuffer;
 
-/// Packets received per turn before transmitting, so that acknowledgements keep flowing.
+/// Number of packets that a turn receives before it transmits, so that acknowledgements keep flowing.
 const RX_BUDGET: usize = 64;
-/// Time after which a turn tries again what waits for room: a full socket drains soon, and nothing announces when.
+/// Time after which a turn tries again to send what found no room: a full socket drains soon, and no event announces
+/// when.
 const RETRY_AFTER: Span = Span::micros(50);
-/// While there are shared-memory channels, the sockets are polled at every turn for this long after a packet.
+/// Time after a packet for which every turn polls the sockets, although there are shared-memory channels.
 const SOCKETS_BUSY: Span = Span::micros(200);
-/// After that they are polled at an interval, because a system call takes longer than the rest of a turn. The interval
-/// is this part of the time since the last packet, so that a packet never waits for more of it ...
+/// Divisor of the time since the last packet that gives the interval at which the sockets are polled later. Polling
+/// them costs a system call, which takes longer than the rest of a turn; with a divisor of 100 a packet waits for at
+/// most 1% more.
 const SILENCE_PART: u64 = 100;
-/// ... within these bounds. The longer one is about as long as a processor takes to come back from other threads.
+/// Bounds of that interval. The longer one is about as long as a processor takes to come back from other threads.
 const SHORTEST_INTERVAL: Span = Span::micros(5);
 const LONGEST_INTERVAL: Span = Span::micros(50);
 
@@ -40,40 +42,40 @@ fn sockets_interval(silence: Span) -> Span {
     Span(silence.0 / SILENCE_PART).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL)
 }
 
-/// The result of polling the ports.
+/// The result of polling the packet port and the shared-memory channels.
 pub(crate) struct PollResult {
-    /// The time when the packets arrived, or of the poll when there were none.
+    /// The time at which the packets arrived, or of the poll if there were none.
     pub(crate) now: Time,
-    /// Packets or records arrived.
+    /// At least one packet or record arrived.
     pub(crate) busy: bool,
-    /// No packet is left in the sockets.
+    /// The poll left no packet in the sockets.
     pub(crate) drained: bool,
     /// The sockets were polled, and not the shared-memory channels alone.
     pub(crate) sockets_polled: bool,
 }
 
-/// The ports of an endpoint, and what travels between them and the engine.
+/// The packet port and shared-memory channels of an endpoint, and the packets between them and the engine.
 pub(crate) struct Poller {
     port: Box<dyn Port + Send>,
     receive_buffer: SocketBuffer,
     pub(super) channels: ShmChannels,
     outbox: Outbox,
-    /// The time when the sockets were last polled, while there are shared-memory channels.
+    /// Time at which the sockets were last polled, while there are shared-memory channels.
     sockets_polled_at: Time,
     last_arrival: Time,
-    /// The DSCP of trimmed packets, if switches trim.
+    /// The DSCP of packets that switches trimmed, if switches trim.
     dscp_trimmed: Option<u8>,
-    /// Bytes that the port adds behind each packet.
+    /// Bytes that the port adds behind each packet (checksum or authentication tag).
     trailer: u32,
-    /// Errors that the port has reported and the engine has not seen.
+    /// Network errors that the port has reported and the engine has not seen yet.
     errors: Vec<NetError>,
     /// The time until which a thread sleeps that no other thread wakes for a timer.
     sleeps_until: Option<Time>,
-    /// The file for the secrets of handshakes, if the user wants one.
+    /// The log of the secrets from handshakes, if the user wants one.
     key_log: Option<KeyLog>,
 }
 
-/// Passes on the secrets that the engine shares with peers, and logs those that are new.
+/// Gives the key ring the secrets that the engine shares with peers, and logs those that are new.
 fn update_keys(engine: &mut Engine, keys: &mut KeyRing, mut log: Option<&mut KeyLog>) {
     while let Some(event) = engine.poll_secret() {
         match event {
@@ -118,7 +120,7 @@ impl Poller {
         }
     }
 
-    /// Returns the descriptors to watch for arrivals.
+    /// Returns the descriptors that become readable when packets arrive.
     pub(crate) fn sockets(&self) -> Vec<RawFd> {
         let mut fds = Vec::new();
         self.port.fds(&mut fds);
@@ -131,12 +133,12 @@ impl Poller {
         self.trailer
     }
 
-    /// Returns the time when the last packet arrived.
+    /// Returns the time at which the last packet arrived.
     pub(crate) const fn last_arrival(&self) -> Time {
         self.last_arrival
     }
 
-    /// Returns the counters of the port.
+    /// Returns the counters of the packet port.
     pub(crate) fn counters(&self) -> Counters {
         self.port.counters()
     }
@@ -146,7 +148,8 @@ impl Poller {
         self.outbox.revoked()
     }
 
-    /// Returns when a turn is needed without anything arriving. With `retry` something else waits for room, too.
+    /// Returns the time at which a turn is needed although nothing arrives. `retry` says that other work waits for
+    /// room, too.
     pub(crate) fn next_timeout(&self, engine: &Engine, retry: bool) -> Option<Time> {
         let soon = (self.outbox.has_unsent() || retry)
             .then(|| Time(clock::now().0.saturating_add(RETRY_AFTER.0)));
@@ -163,30 +166,30 @@ impl Poller {
         self.sleeps_until
     }
 
-    /// Sets the time until which such a thread sleeps.
+    /// Sets the time until which a thread sleeps that no other thread wakes for a timer.
     pub(crate) fn set_sleeps_until(&mut self, until: Option<Time>) {
         self.sleeps_until = until;
     }
 
-    /// Prepares for a thread to sleep on the descriptors: peers on this host must wake it. Returns false when something
+    /// Prepares for a thread to sleep on the descriptors: peers on this host must wake it. Returns false if something
     /// has arrived already.
     pub(crate) fn prepare_sleep(&mut self, engine: &mut Engine) -> bool {
         self.channels.prepare_sleep(clock::now(), engine)
     }
 
-    /// Notes that a thread sleeps no more.
+    /// Notes that a thread which slept until something arrived sleeps no more.
     pub(crate) fn end_sleep(&mut self) {
         self.channels.end_sleep();
     }
 
-    /// Makes peers on this host wake the threads that still sleep.
+    /// Makes peers on this host wake the threads of this endpoint that still sleep.
     #[inline]
     pub(crate) fn rearm(&mut self) {
         self.channels.rearm();
     }
 
-    /// Hands the engine what arrived at the sockets and in shared-memory channels. The sockets are polled less often
-    /// while the channels are busy or no packets arrive.
+    /// Gives the engine the packets and records that arrived at the sockets and in shared-memory channels. The sockets
+    /// are polled less often while the channels are busy or no packets arrive.
     #[inline]
     pub(crate) fn poll(
         &mut self,
@@ -211,7 +214,7 @@ impl Poller {
         PollResult { now, busy: linked, drained: false, sockets_polled: false }
     }
 
-    /// Hands the engine what arrived at the sockets.
+    /// Gives the engine the packets that arrived at the sockets.
     fn receive(&mut self, engine: &mut Engine, regions: &EndpointLock<Regions>) -> PollResult {
         let now = clock::now();
         let Self { port, receive_buffer, dscp_trimmed, .. } = self;
@@ -244,7 +247,7 @@ impl Poller {
         PollResult { now: arrived.unwrap_or(now), busy, drained, sockets_polled: true }
     }
 
-    /// Hands the engine the errors that the network reported.
+    /// Gives the engine the errors that the network reported for sent packets.
     #[cold]
     fn report_errors(&mut self, now: Time, engine: &mut Engine) {
         for error in core::mem::take(&mut self.errors) {
@@ -293,7 +296,7 @@ impl Poller {
         engine.packet_size(peer) <= bytes
     }
 
-    /// Limits packets to hosts that are new to the MTU that this host's routes have.
+    /// Limits packets to hosts that were not met before to the MTU of this host's routes to them.
     #[cold]
     fn limit_new_hosts(&mut self, now: Time, engine: &mut Engine, peers: &mut PeerCache) {
         while let Some(peer) = peers.next_new_host() {
@@ -301,7 +304,7 @@ impl Poller {
         }
     }
 
-    /// Sends an operation of `bytes` that was posted, or defers it to send it with others. With `more` the application
+    /// Sends a posted operation of `bytes` bytes, or defers it to send it with others. `more` says that the application
     /// has announced another one.
     #[inline]
     pub(crate) fn handle_posted(
@@ -323,7 +326,7 @@ impl Poller {
         }
     }
 
-    /// Sends what the engine wants to send. Returns whether anything was sent.
+    /// Sends the packets and records that the engine has ready. Returns whether anything was sent.
     pub(crate) fn flush(&mut self, now: Time, engine: &mut Engine, peers: &mut PeerCache) -> bool {
         if peers.has_new_hosts() {
             self.limit_new_hosts(now, engine, peers);

@@ -1,4 +1,4 @@
-//! Receives: every data call that receives becomes one descriptor and enters here.
+//! Receives: the description of a receive call, and its execution.
 
 use core::sync::atomic::Ordering;
 
@@ -20,61 +20,61 @@ pub(crate) struct Receive {
     pub(crate) ignore: u64,
     pub(crate) buf: Buf,
     pub(crate) from: u64,
-    /// The application's context as a number.
+    /// The application's context of the receive, as a number.
     pub(crate) context: u64,
-    /// Flags of its own, or the endpoint's defaults.
+    /// Operation flags of the call; `None` means the endpoint's defaults.
     pub(crate) flags: Option<u64>,
 }
 
 impl Receive {
-    /// With flags of its own.
+    /// Sets the operation flags of the call.
     #[inline]
     pub(crate) fn with_flags(self, flags: u64) -> Self {
         Self { flags: Some(flags), ..self }
     }
 
-    /// With these flags if it has none of its own. As with an endpoint's defaults, flags that mean nothing with the call
-    /// are left out.
+    /// Sets the operation flags of the call if it has none of its own. Flags that mean nothing with the call are left
+    /// out, as with an endpoint's defaults.
     pub(crate) fn with_default_flags(self, flags: u64) -> Self {
         let known = known_flags(self.space) | flags::TRIGGER;
         Self { flags: self.flags.or(Some(flags & known)), ..self }
     }
 
-    /// Without FI_TRIGGER; `None` if it has not got that flag.
+    /// Removes FI_TRIGGER from the flags of the call; returns `None` if the call does not have it.
     pub(crate) fn without_trigger(self) -> Option<Self> {
         let given = self.flags.filter(|given| given & flags::TRIGGER != 0)?;
         Some(Self { flags: Some(given & !flags::TRIGGER), ..self })
     }
 
-    /// The application's context, as a number.
+    /// Returns the application's context of the receive, as a number.
     pub(crate) fn context_value(&self) -> u64 {
         self.context
     }
 
-    /// Returns the end of a call that never begins.
+    /// Returns the completion of a receive that never begins.
     pub(crate) const fn unstarted_completion(&self) -> Completion {
         operations::unstarted_completion(OpKind::Recv, self.space, self.tag, self.context)
     }
 }
 
-/// Flags that mean something with an untagged receive. FI_TRANSMIT_COMPLETE allows completing before the
-/// data is visible (fi_msg(3)), of which no use is made ...
+/// Flags that mean something with an untagged receive. FI_TRANSMIT_COMPLETE would allow completing before the data is
+/// visible (fi_msg(3)); the provider does not use that.
 const UNTAGGED: u64 =
     flags::COMPLETION | flags::MORE | flags::MULTI_RECV | flags::TRANSMIT_COMPLETE;
-/// ... and with a tagged one: FI_MULTI_RECV is for the others.
+/// Flags that mean something with a tagged receive: FI_MULTI_RECV is for untagged ones only.
 const TAGGED: u64 = flags::COMPLETION | flags::MORE | flags::PEEK | flags::CLAIM | flags::DISCARD;
 
 const PEEK_CLAIM: u64 = flags::PEEK | flags::CLAIM;
 const PEEK_DISCARD: u64 = flags::PEEK | flags::DISCARD;
 const CLAIM_DISCARD: u64 = flags::CLAIM | flags::DISCARD;
 
-/// Returns the flags that mean something with a receive.
+/// Returns the flags that mean something with a receive of this matching space.
 #[inline]
 fn known_flags(space: MatchSpace) -> u64 {
     if space == MatchSpace::Tagged { TAGGED } else { UNTAGGED }
 }
 
-/// Returns the kind of receive that the flags ask for.
+/// Returns the kind of receive (post, peek, claim and so on) that the flags ask for.
 ///
 /// # Errors
 /// `FI_EBADFLAGS` for flags, or combinations, that mean nothing here.
@@ -99,7 +99,7 @@ fn mode(space: MatchSpace, given: Option<u64>, defaults: u64, least: u64) -> Res
 }
 
 impl Endpoint {
-    /// The default flags of receiving calls.
+    /// Returns the default operation flags of receive calls.
     #[inline]
     pub(crate) fn rx_flags(&self) -> u64 {
         self.settings.rx_flags.load(Ordering::Relaxed)
@@ -112,14 +112,14 @@ impl Endpoint {
     /// to write until the completion, those of several messages until the completion that releases them.
     ///
     /// # Errors
-    /// As the call's manual page says; nothing has happened then.
+    /// The errors in the call's manual page. The call has no effect then.
     #[inline]
     pub(crate) unsafe fn receive(&self, call: Receive) -> Result<()> {
         // SAFETY: `submit_receive` asks of the bytes that the call names what this function does.
         unsafe { self.submit_receive(call, None) }
     }
 
-    /// Posts a receive as [`Self::receive`] does, or the deferred work `deferred`.
+    /// Posts a receive as [`Self::receive`] does, for the application or for the deferred work `deferred`.
     ///
     /// # Safety
     /// As [`Self::receive`].
@@ -151,7 +151,7 @@ impl Endpoint {
         let core = core.as_mut().ok_or(Errno::OPBADSTATE)?;
         if bindings.srx.is_some() {
             log::info!(
-                "receive refused: the endpoint is bound to a receive context of another provider"
+                "receive refused: the endpoint is bound to a receive context of another provider; post receives there"
             );
             return Err(Errno::NOSYS);
         }
@@ -215,10 +215,10 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Checks whether a call can become deferred work.
+    /// Checks whether a receive call can become deferred work.
     ///
     /// # Errors
-    /// Those of its flags; work is no look at what waits, nor a buffer for several messages.
+    /// The errors of its flags. Deferred work can be neither a peek nor a multi-receive buffer.
     pub(crate) fn check_receive(&self, call: &Receive) -> Result<()> {
         match mode(call.space, call.flags, self.rx_flags(), 0)? {
             RecvMode::Post => Ok(()),

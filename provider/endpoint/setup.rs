@@ -1,4 +1,4 @@
-//! Opening an endpoint: the parameters become the configuration of port, contexts and engine.
+//! Opening an endpoint: the parameters become the configuration of the packet port, the contexts and the engine.
 
 use core::sync::atomic::Ordering;
 use std::io;
@@ -37,21 +37,23 @@ use crate::reports::key_log::KeyLog;
 use crate::reports::monitor::job_place;
 use crate::virtual_time;
 
-/// Largest packet by default. Four of these fill a GSO train of 64 KiB, over IPv4 and over IPv6.
+/// Largest UDP payload of a packet by default, in bytes. Four such packets fill a GSO train of 64 KiB, over IPv4 and
+/// over IPv6.
 const LARGEST_AUTO: usize = 16_312;
-/// Smallest packet that leaves room for headers and an injected message.
+/// Smallest UDP payload of a packet, in bytes, that leaves room for headers and an injected message.
 const SMALLEST: usize = 576;
 
-/// Packets of a train that goes as frames, where a packet more costs what the first does: enough for the transport to
-/// save what it does once a train.
+/// Number of packets in a train that leaves as frames (AF_XDP), where each packet costs the same: enough that the
+/// transport saves its cost per train.
 const FRAMED_TRAIN: u32 = 4;
-/// Smallest value of the largest congestion window in bytes, on networks of hardware. The bandwidth-delay product counts
-/// the network's delay alone; a host adds its scheduler and its system calls, for which 1 MiB has room (84 us at 100 Gb/s).
+/// Lower bound in bytes of the limit for congestion windows on networks of hardware. The bandwidth-delay product counts
+/// the network's delay alone; a host adds its scheduler and its system calls, for which 1 MiB has room (84 us at 100
+/// Gb/s).
 const MIN_WINDOW: u64 = 1 << 20;
-/// Packets that a congestion window may always have on an emulator.
+/// Number of packets that a congestion window may always have on an emulated network.
 const FABRIC_PACKETS: u64 = 8;
-/// Bytes that a target receives before it acknowledges: the most that UE 1.0 allows (table 3-28),
-/// because each acknowledgement costs a system call at either end.
+/// Bytes that a target receives before it sends an acknowledgement: the most that UE 1.0 allows (table 3-28), because
+/// each acknowledgement costs a system call at either end.
 const ACK_TRIGGER: u32 = 32 << 10;
 
 /// The delay of acknowledgements that the sender does not wait for. It is long enough for the application's answer to
@@ -60,7 +62,7 @@ const ACK_LINGER: Span = Span::micros(25);
 /// The longest delay of any acknowledgement while other threads want the processor of the thread that polls.
 const CONTENDED_ACK_DELAY: Span = Span::millis(1);
 
-/// Opens port and engine of an endpoint.
+/// Opens the packet port and the engine of an endpoint that is being enabled.
 pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<EndpointParts> {
     let params = params();
     let Job { id: job_id, key } = settings.job.clone();
@@ -163,7 +165,7 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     })
 }
 
-/// A link-local IPv6 address needs its interface.
+/// Adds the interface's index to a link-local IPv6 address, which needs it.
 fn with_scope(source: SocketAddr, nic: &Nic) -> SocketAddr {
     match source.ip() {
         IpAddr::V6(ip) if ip.is_unicast_link_local() => {
@@ -173,23 +175,23 @@ fn with_scope(source: SocketAddr, nic: &Nic) -> SocketAddr {
     }
 }
 
-/// A port that is bound to its address.
+/// A packet port that is open and bound to its address.
 struct BoundPort {
     port: Box<dyn Port + Send>,
     local: SocketAddr,
     config: PortConfig,
-    /// The size of its receive buffer.
+    /// The size of the port's receive buffer in bytes.
     held: u64,
     network: PacketNetwork,
 }
 
-/// The network that carries a port's packets.
+/// The kind of network that carries a port's packets.
 enum PacketNetwork {
-    /// The kernel's sockets.
+    /// The packets go through the kernel's UDP sockets.
     Sockets,
-    /// AF_XDP sockets over them.
+    /// The packets go through AF_XDP sockets, as whole frames.
     Frames,
-    /// An emulator, which says this of itself.
+    /// The packets go through an emulator, which sent this description of its network.
     Fabric(Welcome),
 }
 
@@ -213,7 +215,7 @@ fn fixed_generator(rules: &VirtualTimeRules) -> SecretRng {
     SecretRng::from_seed(bytes)
 }
 
-/// Opens the socket: at the port asked for, or at Ultra Ethernet's if it is free, or anywhere.
+/// Opens the packet port on the UDP port that was asked for, or else on Ultra Ethernet's if it is free, or else on any.
 fn bind(params: &Params, source: SocketAddr) -> Result<BoundPort> {
     let byte = |n: u32| u8::try_from(n).unwrap_or(u8::MAX);
     let bytes = |n: Option<u64>| usize::try_from(n.unwrap_or(0)).unwrap_or(0);
@@ -274,8 +276,8 @@ fn bind(params: &Params, source: SocketAddr) -> Result<BoundPort> {
     Err(error.into())
 }
 
-/// Opens a port on the kernel's network or on the emulator. How many bytes its receive buffer holds, and what carries
-/// its packets.
+/// Opens a packet port on the kernel's network or on the emulator. Returns it with the size of its receive buffer in
+/// bytes and the kind of network that carries its packets.
 fn open_port(
     config: &PortConfig,
     emulator: Option<&EmulatorSpec>,
@@ -293,7 +295,7 @@ fn open_port(
         };
         if spec.host == HostChoice::Rank && rank.is_none() {
             log::info!(
-                "no launcher gave this process a rank: it is host {}, the next free one",
+                "no launcher gave this process a rank: its endpoint is host {} of the emulated network, the next free one",
                 welcome.host
             );
         }
@@ -323,7 +325,7 @@ fn open_port(
     })
 }
 
-/// The parameters, with what is known of the network in the place of what the user left open.
+/// Returns the parameters, with facts about the network in place of what the user left open.
 fn with_network_facts(params: &Params, network: &PacketNetwork) -> Params {
     let mut params = params.clone();
     match network {
@@ -373,8 +375,8 @@ fn encrypts(params: &Params, keyed: bool) -> Result<bool> {
     }
 }
 
-/// Puts fault injection, capture, and encryption or a checksum round the port, where asked for. The capture shows
-/// what the network sees, with faults, and with encrypted packets.
+/// Wraps the packet port in fault injection, capture, and encryption or a checksum, as far as the parameters ask for
+/// them. The capture shows what the network sees, with faults, and with encrypted packets.
 fn wrap_port(
     params: &Params,
     mut port: Box<dyn Port + Send>,
@@ -409,7 +411,7 @@ fn wrap_port(
     Ok(port)
 }
 
-/// Largest UDP payload of a packet.
+/// Returns the UDP payload of the largest packet that the endpoint sends, in bytes.
 fn packet_size(params: &Params, nic: &Nic, v6: bool) -> usize {
     // Packets to an emulator are records of a Unix socket, which no interface limits.
     let mtu = if params.emulator.is_empty() { nic.mtu } else { u32::from(u16::MAX) };
@@ -423,7 +425,7 @@ fn packet_size(params: &Params, nic: &Nic, v6: bool) -> usize {
     asked.unwrap_or(LARGEST_AUTO).clamp(SMALLEST, limit.max(SMALLEST))
 }
 
-/// The packet delivery contexts' configuration.
+/// Returns the configuration of the packet delivery contexts.
 fn transport_config(
     params: &Params,
     nic: &Nic,
@@ -493,10 +495,10 @@ fn transport_config(
     Ok(config)
 }
 
-/// The time that stands for "for ever" where a parameter is 0.
+/// The time that stands for "no limit" where a parameter is 0.
 const FOR_EVER: Span = Span::secs(100 * 365 * 86400);
 
-/// The message layer's configuration.
+/// Returns the configuration of the engine (the message layer).
 fn engine_config(params: &Params, max_packet: u32, instance: Instance, secret: Seed) -> Config {
     let unexpected = UnexpectedMemory::new(params, memory_limit::read());
     Config {
@@ -613,6 +615,7 @@ mod tests {
         let draw = |seed, port| {
             let rules = VirtualTimeRules {
                 origin: Time::ZERO,
+                start: Time::ZERO,
                 shown_origin: Time::ZERO,
                 calendar: 0,
                 seed,

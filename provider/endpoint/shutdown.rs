@@ -1,4 +1,5 @@
-//! Shutdown of an endpoint: what was sent is acknowledged, and peers learn that the endpoint closes, before it ends.
+//! Shutdown of an endpoint: before it ends, what was sent must be acknowledged, and peers must learn that the endpoint
+//! closes.
 
 use squall_base::{Span, Time};
 
@@ -11,7 +12,7 @@ use crate::waiting::background;
 use crate::waiting::open_endpoints::{self, OpenEndpoint as _};
 
 /// The time for which a closing endpoint waits for acknowledgements, after it last heard one of the peers that owe
-/// them; and after that for peers that may not know yet that what they sent arrived.
+/// them. Afterwards it waits as long again for peers that may not know yet that what they sent has arrived.
 const CLOSE_PATIENCE: Span = Span::secs(2);
 /// The longest time for which a closing endpoint waits, even if it hears its peers.
 const CLOSE_DEADLINE: Span = Span::secs(60);
@@ -21,7 +22,7 @@ const UNTAKEN_PATIENCE: Span = Span::millis(100);
 /// The time without packets after which the endpoint ends although contexts are open that no peer needs.
 const TIME_WAIT: Span = Span::millis(20);
 
-/// The progress of an endpoint's shutdown.
+/// The progress of an endpoint's orderly shutdown.
 pub(super) struct Shutdown {
     start: Time,
     /// The time when everything was acknowledged, or given up, and the contexts began to close.
@@ -29,12 +30,12 @@ pub(super) struct Shutdown {
 }
 
 impl Shutdown {
-    /// Begins a shutdown now.
+    /// Begins the shutdown of an endpoint at the current time.
     pub(super) fn begin() -> Self {
         Self { start: clock::now(), closing_since: None }
     }
 
-    /// Takes a step of closing. Returns whether there is nothing more to wait for.
+    /// Takes a step of the endpoint's shutdown. Returns whether there is nothing more to wait for.
     pub(super) fn step(&mut self, core: &mut Core) -> bool {
         let now = clock::now();
         let Some(since) = self.closing_since else {
@@ -79,13 +80,13 @@ impl Shutdown {
     }
 }
 
-/// Returns whether what has been waited for since `start` will not come any more.
+/// Returns whether the acknowledgements for which the endpoint has waited since `start` will not come any more.
 fn is_hopeless(core: &mut Core, now: Time, start: Time) -> bool {
     let heard = start.max(core.engine.shutdown(now).last_rx());
     now.since(heard) >= CLOSE_PATIENCE || now.since(start) >= CLOSE_DEADLINE
 }
 
-/// Logs how many bytes were not acknowledged although the application got their completions.
+/// Logs how many bytes of completed operations were not acknowledged.
 fn log_unacknowledged(core: &Core) {
     let bytes = core.engine.copied_bytes();
     if bytes > 0 {
@@ -97,8 +98,8 @@ fn log_unacknowledged(core: &Core) {
     }
 }
 
-/// Waits, when the process ends with the endpoint open, until what was complete when it was copied has arrived. It
-/// gives up if another thread holds the lock, because that thread may be stuck for good.
+/// Waits, when the process ends with the endpoint open, until the data of operations that completed when they were
+/// copied has arrived. It gives up if another thread holds the lock, because that thread may be stuck for good.
 pub(super) fn drain(endpoint: &Endpoint) {
     let shutdown = Shutdown::begin();
     while endpoint.process.is_current() {
@@ -143,7 +144,7 @@ impl Endpoint {
         self.domain.release();
     }
 
-    /// Waits until what was sent is acknowledged and peers know that the endpoint closes.
+    /// Waits until the sent data is acknowledged and peers know that the endpoint closes.
     fn linger(&self) {
         let mut shutdown = Shutdown::begin();
         loop {

@@ -1,4 +1,4 @@
-//! Sends, writes and reads: every data call that transmits becomes one descriptor and enters here.
+//! Sends, writes, reads and atomics: the description of a transmit call, and its execution.
 
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
@@ -19,25 +19,25 @@ use crate::host::logger::USER;
 use crate::optional::triggered_work::operations::{self, Deferred};
 use crate::reports::trace::TracedOperation;
 
-/// Source of the operation flags of a call.
+/// The source of the operation flags of a transmit call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FlagSource {
-    /// The endpoint's defaults.
+    /// The endpoint's default operation flags apply.
     Endpoint,
-    /// The call.
+    /// The call has operation flags of its own.
     Call(u64),
     /// The call is an inject call, which takes no flags and leaves no entry.
     Inject,
 }
 
-/// Direction in which the bytes of a call go.
+/// The direction in which the bytes of a transmit call travel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum DataDirection {
-    /// The bytes go to the peer, with remote CQ data if asked for.
+    /// The bytes go to the peer, with remote CQ data if the call has any.
     Out,
-    /// The bytes are operands at the peer.
+    /// The bytes are operands of an atomic operation, which the peer executes.
     Operands,
-    /// Bytes come back from the peer, also where operands go there.
+    /// Bytes come back from the peer, also if operands of an atomic go there.
     Back,
 }
 
@@ -53,7 +53,7 @@ impl DataDirection {
     }
 }
 
-/// A transmitting data call.
+/// The description of a transmit call: a send, write, read or atomic operation.
 #[derive(Clone)]
 pub(crate) struct Transmit {
     action: Action,
@@ -76,7 +76,7 @@ impl Transmit {
         Self { context: context_of(context), ..self }
     }
 
-    /// With remote CQ data.
+    /// Adds remote CQ data to the call.
     #[inline]
     pub(crate) fn data(self, data: u64) -> Self {
         Self { data: Some(data), ..self }
@@ -87,14 +87,14 @@ impl Transmit {
         Self { flags: FlagSource::Inject, ..self }
     }
 
-    /// With flags of its own; remote CQ data if they say so.
+    /// Sets the operation flags of the call, and remote CQ data if the flags ask for it.
     #[inline]
     pub(crate) fn with_flags(self, flags: u64, data: u64) -> Self {
         let data = (flags & flags::REMOTE_CQ_DATA != 0).then_some(data);
         Self { data, flags: FlagSource::Call(flags), ..self }
     }
 
-    /// With these flags if it has none of its own.
+    /// Sets the operation flags of the call if it has none of its own.
     pub(crate) fn with_default_flags(self, flags: u64) -> Self {
         match self.flags {
             FlagSource::Endpoint => {
@@ -106,7 +106,7 @@ impl Transmit {
         }
     }
 
-    /// Without FI_TRIGGER; `None` if it has not got that flag.
+    /// Removes FI_TRIGGER from the flags of the call; returns `None` if the call does not have it.
     pub(crate) fn without_trigger(self) -> Option<Self> {
         match self.flags {
             FlagSource::Call(given) if given & flags::TRIGGER != 0 => {
@@ -116,19 +116,19 @@ impl Transmit {
         }
     }
 
-    /// Builds an empty message that is recognised by its context alone.
+    /// Builds an empty message that only its context identifies.
     #[cfg(test)]
     pub(crate) fn with_context(context: u64) -> Self {
         let action = Action::Message { space: MatchSpace::Tagged, tag: 0 };
         Self { context, ..Self::new(action, Buf::Empty, 0) }
     }
 
-    /// The application's context, as a number.
+    /// Returns the application's context of the call, as a number.
     pub(crate) fn context_value(&self) -> u64 {
         self.context
     }
 
-    /// Returns the end of a call that never begins.
+    /// Returns the completion of a call that never begins.
     pub(crate) fn unstarted_completion(&self) -> Completion {
         let (kind, space, tag) = match &self.action {
             Action::Message { space, tag } => (OpKind::Send, *space, *tag),
@@ -143,15 +143,16 @@ impl Transmit {
     }
 }
 
-/// Flags a transmitting call may have besides those that may also be an endpoint's default.
+/// Flags that a transmit call may have besides those that may be an endpoint's default.
 const CALL_FLAGS: u64 = limits::TX_OP_FLAGS | flags::MORE | flags::REMOTE_CQ_DATA | flags::FENCE;
-/// The flags of reads and atomics, which report nothing to the peer. FI_INJECT is left for the engine to refuse.
+/// The flags that reads and atomics may have, which deliver no remote CQ data. The engine refuses FI_INJECT where it is
+/// not allowed.
 const QUIET_FLAGS: u64 = CALL_FLAGS & !flags::REMOTE_CQ_DATA;
 /// Flags of libfabric that this provider lacks. They are refused, because an application that sets
 /// them relies on them.
 const NOT_OFFERED: u64 = flags::COMMIT_COMPLETE;
 
-/// The engine's options for flags, and whether more calls are announced (FI_MORE).
+/// Returns the engine's options for the flags of a call, and whether more calls are announced (FI_MORE).
 ///
 /// # Errors
 /// `FI_EOPNOTSUPP` for FI_COMMIT_COMPLETE, `FI_EBADFLAGS` for flags that mean nothing here.
@@ -172,7 +173,9 @@ fn options(
         FlagSource::Endpoint => defaults,
         FlagSource::Call(given) => {
             if given & NOT_OFFERED != 0 {
-                log::info!("FI_COMMIT_COMPLETE is not offered");
+                log::info!(
+                    "FI_COMMIT_COMPLETE refused: squall does not offer it; use FI_DELIVERY_COMPLETE"
+                );
                 return Err(Errno::OPNOTSUPP);
             }
             let known = if direction == DataDirection::Out { CALL_FLAGS } else { QUIET_FLAGS };
@@ -222,13 +225,13 @@ impl From<SubmitError> for Errno {
 }
 
 impl Endpoint {
-    /// The default flags of transmitting calls.
+    /// Returns the default operation flags of transmit calls.
     #[inline]
     pub(crate) fn tx_flags(&self) -> u64 {
         self.settings.tx_flags.load(Ordering::Relaxed)
     }
 
-    /// Submits a transmitting call.
+    /// Submits a transmit call to the engine.
     ///
     /// # Safety
     /// The bytes that `call` names, whose addresses `buffer.rs` exposed, stay mapped and are the endpoint's
@@ -236,14 +239,14 @@ impl Endpoint {
     /// read of remote memory, or the result of an atomic, writes to them.
     ///
     /// # Errors
-    /// As the call's manual page says; nothing has happened then.
+    /// The errors in the call's manual page. The call has no effect then.
     #[inline]
     pub(crate) unsafe fn transmit(&self, call: Transmit) -> Result<()> {
         // SAFETY: `submit_transmit` asks of the bytes that the call names what this function does.
         unsafe { self.submit_transmit(call, self.tx_flags(), None) }
     }
 
-    /// Submits a call as [`Self::transmit`] does, or the deferred work `deferred`.
+    /// Submits a call as [`Self::transmit`] does, for the application or for the deferred work `deferred`.
     ///
     /// # Safety
     /// As [`Self::transmit`].
@@ -333,10 +336,10 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Checks whether a call can become deferred work.
+    /// Checks whether a transmit call can become deferred work.
     ///
     /// # Errors
-    /// Those of its flags; injected is nothing that has not begun.
+    /// The errors of its flags. Deferred work cannot be injected.
     pub(crate) fn check_transmit(&self, call: &Transmit) -> Result<()> {
         let inner = self.lock()?;
         let direction = DataDirection::of(&call.action);

@@ -25,7 +25,7 @@ pub(super) static OPS: Table<ffi::fi_ops_fabric> = Table(ffi::fi_ops_fabric {
 });
 
 boundary::exports! {
-    /// `fi_provider::fabric`.
+    /// Opens a fabric: `fi_provider::fabric`.
     pub(crate) status open(
         attr: *mut ffi::fi_fabric_attr,
         fabric: *mut *mut ffi::fid_fabric,
@@ -46,7 +46,7 @@ boundary::exports! {
         place.write(domain::calls::open(objects::share(fabric)?, &info::read_attributes(info)?, context)?)
     };
 
-    /// `fi_domain2`: flags ask for another provider's domain, and domains are not shared.
+    /// Opens a domain with flags: `fi_domain2`. The flags ask for another provider's domain, which is not supported.
     status domain2(
         fabric: *mut ffi::fid_fabric,
         info: *mut ffi::fi_info,

@@ -1,4 +1,4 @@
-//! The fabric: an IP network.
+//! The fabric (`fid_fabric`), which stands for an IP network.
 
 pub(crate) mod calls;
 
@@ -10,7 +10,7 @@ use crate::abi::ffi;
 use crate::abi::flags::class;
 use crate::objects::{self, Cell, Object, Table, Users};
 
-/// `struct fid_fabric` and what is behind it.
+/// A fabric: `struct fid_fabric` and the provider's state behind it.
 #[repr(C)]
 pub(crate) struct Fabric {
     fid: Cell<ffi::fid_fabric>,
@@ -33,12 +33,12 @@ unsafe impl Object for Fabric {
 static FI_OPS: Table<ffi::fi_ops> = Table(objects::fi_ops!(close: close));
 
 impl Fabric {
-    /// The network's name.
+    /// Returns the name of the fabric: its network, such as `10.0.0.0/24`.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The libfabric API version that the application asked for.
+    /// Returns the libfabric API version that the application asked for.
     pub(crate) fn api_version(&self) -> u32 {
         // SAFETY: the cell holds an initialised `fid_fabric`. libfabric's fi_fabric() writes this field once,
         // after our `open` and before the application gets the fabric, without which no code calls us with
@@ -46,7 +46,7 @@ impl Fabric {
         unsafe { (*self.fid.get()).api_version }
     }
 
-    /// Opens a fabric for an application of this API version, with these calls.
+    /// Creates a fabric for an application of this API version, with this table of calls.
     fn create(
         name: String,
         api_version: u32,

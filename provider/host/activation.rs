@@ -19,39 +19,39 @@ use crate::host::param::{self, Activation};
 
 /// The administrator's file, which is read only where squall is installed.
 const FILE: &str = "/etc/squall.conf";
-/// Most bytes read of that file. Its one setting takes fewer than 20.
+/// Largest number of bytes read of that file. Its one setting takes fewer than 20.
 const LONGEST_FILE: u64 = 64 << 10;
-/// Most characters of a wrong line that a warning repeats.
+/// Largest number of characters of a wrong line that a warning repeats.
 const LONGEST_QUOTE: usize = 60;
 
-/// Everything that decides, except the hints of a call. It is read once in a process.
+/// Everything that decides whether to answer, except the hints of a call. It is read once in a process.
 struct Setting {
     /// The directory that squall was loaded from, if that is libfabric's own.
     installed: Option<PathBuf>,
-    /// Value of FI_SQUALL_ENABLE.
+    /// Value of the variable FI_SQUALL_ENABLE.
     variable: Activation,
-    /// The settings of [`FILE`].
+    /// The settings in the administrator's file, [`FILE`].
     file: FileSetting,
-    /// A variable that lists providers names squall.
+    /// A variable that lists libfabric providers names squall.
     named: bool,
 }
 
-/// The settings of the administrator's file.
+/// The settings in the administrator's file, [`FILE`].
 #[derive(Default)]
 struct FileSetting {
     activation: Activation,
-    /// The first thing wrong with the file.
+    /// Description of the first error in the file, if there is one.
     problem: Option<String>,
 }
 
-/// The reason why `fi_getinfo` returns nothing.
+/// The reason why `fi_getinfo` returns nothing from this provider.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Refusal {
-    /// FI_SQUALL_ENABLE is `no`.
+    /// The variable FI_SQUALL_ENABLE is `no`.
     Variable,
-    /// `enable` is `no` in [`FILE`].
+    /// The setting `enable` is `no` in the administrator's file, [`FILE`].
     File,
-    /// Squall is installed, and nothing names it.
+    /// Squall is in libfabric's own directory, and neither user nor application names it.
     Unnamed,
 }
 
@@ -211,10 +211,10 @@ pub(crate) fn is_chosen() -> bool {
     *CHOSEN.get_or_init(|| announced::is_tcp() || chooses(variables()))
 }
 
-/// A variable of the environment: name and value.
+/// Name and value of an environment variable.
 type Variable = (String, String);
 
-/// Returns the variables of the environment.
+/// Returns all environment variables of the process.
 fn variables() -> impl Iterator<Item = Variable> + Clone {
     let all: Vec<Variable> = std::env::vars_os()
         .filter_map(|(name, value)| {

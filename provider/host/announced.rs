@@ -22,19 +22,19 @@ const TCP_VERSION: u32 = compat::version(9999, 0);
 
 static TCP: Record = Record::new(c"tcp", TCP_VERSION);
 
-/// A name to register under.
+/// The name under which the provider registers with libfabric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Announcement {
-    /// The provider's own name.
+    /// The provider's own name, `squall`.
     Squall,
-    /// The name of libfabric's provider for TCP.
+    /// The name of libfabric's provider for TCP, `tcp`.
     Tcp,
     /// No name: the copy for `tcp` lies in libfabric's own directory, from which it would replace libfabric's `tcp` in
     /// every process.
     Refused,
 }
 
-/// Returns the record to register, or NULL to register none.
+/// Returns the provider record to register, or NULL to register none.
 pub(crate) fn record() -> *mut ffi::fi_provider {
     match announcement() {
         Announcement::Squall => provider().cast_mut(),

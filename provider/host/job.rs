@@ -19,21 +19,21 @@ use crate::abi::errno::{Errno, Result};
 use crate::host::logger::USER;
 use crate::host::param::Params;
 
-/// Bytes of a key: below, it could be found by trying.
+/// Smallest length of a job key in bytes: a shorter key could be found by trying.
 const SHORTEST: usize = 16;
-/// Longer ones are mistakes.
+/// Largest length of a job key in bytes: a longer one is a mistake.
 pub(crate) const LONGEST: usize = 256;
 
-/// An authorisation key as the application gave it; none when it is empty.
+/// An authorisation key as the application gave it; it may be absent.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct AuthKey {
     bytes: Arc<Zeroizing<Vec<u8>>>,
-    /// The size that the application gave, whether or not there are so many bytes.
+    /// The size that the application gave, even if the key has fewer bytes.
     size: usize,
 }
 
 impl AuthKey {
-    /// Copies a key out of an attribute.
+    /// Copies an authorisation key out of an attribute.
     ///
     /// # Safety
     /// `key` is NULL or points to `size` bytes that no other code writes to during the call.
@@ -45,17 +45,17 @@ impl AuthKey {
         Self { bytes: Arc::new(bytes.unwrap_or_default().to_vec().into()), size }
     }
 
-    /// The bytes; empty when there is no key.
+    /// Returns the bytes of the authorisation key; none if there is no key.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Returns the size that the application gave.
+    /// Returns the size of the authorisation key that the application gave, in bytes.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// Returns whether the key can be used, or there is none.
+    /// Returns whether the authorisation key can be used, or there is none.
     pub(crate) fn fits(&self) -> bool {
         self.size == 0 || (SHORTEST..=LONGEST).contains(&self.size)
     }
@@ -66,7 +66,7 @@ impl AuthKey {
 }
 
 impl fmt::Debug for AuthKey {
-    /// Shows nothing of it.
+    /// Writes nothing of the key, so that no log reveals it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "AuthKey({} bytes)", self.size)
     }
@@ -80,7 +80,8 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// The job of an endpoint that was opened with this key, on a domain that was with that one.
+    /// Returns the job of an endpoint from its own key, or else from the key of its domain, or else from the
+    /// parameters.
     ///
     /// # Errors
     /// `FI_EINVAL` for a key that is too short or too long, `FI_EACCES` for a file that others may read, the
@@ -106,7 +107,7 @@ impl Job {
     }
 }
 
-/// Checks that a file with secrets is a regular one that only its owner may use.
+/// Checks that a file with secrets is a regular file that only its owner may use.
 ///
 /// # Errors
 /// The error number, and the reason with a remedy.
@@ -132,7 +133,7 @@ fn is_trusted(owner: u32) -> bool {
     owner == 0 || owner == unsafe { libc::geteuid() }
 }
 
-/// The secret in a file, without the end of its last line.
+/// Reads the secret from a file, without the end of its last line.
 fn from_file(path: &str) -> Result<Zeroizing<Vec<u8>>> {
     let refuse = |errno: Errno, why: &str| {
         log::warn!(target: USER, "FI_SQUALL_KEY_FILE={path}: {why}");

@@ -44,7 +44,7 @@ type Log = unsafe extern "C" fn(
 type LogEnabled =
     unsafe extern "C" fn(*const ffi::fi_provider, ffi::fi_log_level, ffi::fi_log_subsys) -> c_int;
 
-/// The functions of the libfabric that loaded us. Each may be missing.
+/// The functions of the libfabric that loaded the provider. Each may be missing.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Host {
     pub(crate) param_define: Option<Define>,
@@ -52,7 +52,7 @@ pub(crate) struct Host {
     pub(crate) log: Option<Log>,
     pub(crate) log_enabled: Option<LogEnabled>,
     version: Option<unsafe extern "C" fn() -> u32>,
-    /// The address at which the loader put it; 0 for none.
+    /// The address at which the loader put libfabric; 0 if it is unknown.
     base: usize,
 }
 
@@ -69,7 +69,7 @@ impl Host {
     }
 }
 
-/// The functions before a libfabric has loaded us.
+/// The functions that are used before a libfabric has loaded the provider: none.
 static NOBODY: Host = Host {
     param_define: None,
     param_get: None,
@@ -79,14 +79,14 @@ static NOBODY: Host = Host {
     base: 0,
 };
 
-/// The last of [`KNOWN`], or NULL.
+/// The functions of the libfabric that loaded the provider last, or NULL.
 static HOST: AtomicPtr<Host> = AtomicPtr::new(null_mut());
 
-/// The libfabrics that have loaded us and are still loaded, in this order. They are never freed: a program does not
-/// load them without end.
+/// The libfabrics that have loaded the provider and are still loaded, in this order. They are never freed, because a
+/// program does not load them without end.
 static KNOWN: PerProcess<Mutex<Vec<&'static Host>>> = PerProcess::new();
 
-/// The functions of the libfabric that loaded us; of several, of the last.
+/// Returns the functions of the libfabric that loaded the provider; of several, of the last.
 pub(crate) fn host() -> &'static Host {
     // SAFETY: NULL, or made of a `&'static Host` by `show`, with `Acquire` seeing all that was written before.
     unsafe { HOST.load(Ordering::Acquire).as_ref() }.unwrap_or(&NOBODY)
@@ -127,17 +127,17 @@ pub(crate) fn remove_caller() -> bool {
     known.is_empty()
 }
 
-/// Places to look, the surest first.
+/// The places in which the functions of libfabric are searched, the surest first.
 #[derive(Clone, Copy)]
 enum Source {
-    /// The objects on the call stack: one of them is the libfabric that called `fi_prov_ini`. Exact
-    /// even when a process holds several libfabrics.
+    /// The libfabric on the call stack, which called `fi_prov_ini`. The search is exact even if a process holds several
+    /// libfabrics.
     Caller,
-    /// The global symbol scope: libfabric linked into the program or loaded RTLD_GLOBAL.
+    /// The global symbol scope: a libfabric linked into the program or loaded with RTLD_GLOBAL.
     Default,
-    /// An already loaded `libfabric.so.1`.
+    /// The library `libfabric.so.1`, if it is loaded already.
     Name,
-    /// Any loaded object whose name speaks of fabric: bundled under another name.
+    /// Any loaded object whose name contains "fabric": a libfabric bundled under another name.
     LoadedObject,
 }
 
@@ -204,8 +204,9 @@ pub(crate) fn own_path() -> Option<PathBuf> {
     Some(PathBuf::from(OsString::from_vec(object.path.into_bytes())))
 }
 
-/// Returns the directory of the object at `path` if it is libfabric's own. Symbolic links may lead from there to the
-/// object's real place, or from another path to there: in both cases a default search may find the object.
+/// Returns the directory of the shared object at `path` if it is libfabric's own provider directory. Symbolic links may
+/// lead from there to the object's real place, or from another path to there: in both cases a default search may find
+/// the object.
 pub(crate) fn installed_in(path: &Path) -> Option<PathBuf> {
     let real = path.canonicalize();
     [Ok(path.to_owned()), real].into_iter().flatten().find_map(|path| {
@@ -214,13 +215,13 @@ pub(crate) fn installed_in(path: &Path) -> Option<PathBuf> {
     })
 }
 
-/// A loaded object: where it came from, and where it is.
+/// A shared object of the process: the file that it came from, and its address.
 struct LoadedObject {
     path: CString,
     base: usize,
 }
 
-/// The object that an address is in.
+/// Returns the shared object that contains an address.
 fn object_of(address: *const c_void) -> Option<LoadedObject> {
     // SAFETY: a Dl_info is four pointers, for which zero is a value.
     let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
@@ -236,7 +237,7 @@ fn object_of(address: *const c_void) -> Option<LoadedObject> {
     Some(LoadedObject { path, base: info.dli_fbase.addr() })
 }
 
-/// The objects that own the frames of the current call stack, once each.
+/// Returns the shared objects that contain the functions of the current call stack, each once.
 fn caller_objects() -> Vec<LoadedObject> {
     let mut frames = [null_mut::<c_void>(); 32];
     // SAFETY: backtrace(3) writes at most the 32 addresses that `frames`, a local array, has room for.
@@ -252,7 +253,7 @@ fn caller_objects() -> Vec<LoadedObject> {
     objects
 }
 
-/// Paths of loaded objects that may be a libfabric under another name.
+/// Returns the paths of loaded shared objects that may be a libfabric under another name.
 fn loaded_objects() -> Vec<CString> {
     unsafe extern "C" fn visit(
         info: *mut libc::dl_phdr_info,

@@ -1,4 +1,4 @@
-//! Limits and capabilities of every endpoint.
+//! Limits and capabilities that every endpoint has.
 
 use crate::abi::ffi;
 use crate::abi::flags;
@@ -8,33 +8,33 @@ use crate::host::param::{Params, params};
 
 /// Largest message: the SES request_length field has 32 bits (UE 1.0 section 3.4.2.1).
 pub(crate) const MAX_MSG_SIZE: usize = u32::MAX as usize;
-/// Pieces of a local buffer per operation.
+/// Largest number of pieces of a local buffer in an operation.
 pub(crate) const IOV_LIMIT: usize = 4;
-/// Remote ranges per RMA operation.
+/// Largest number of remote ranges in an RMA operation.
 pub(crate) const RMA_IOV_LIMIT: usize = 4;
-/// Bytes of remote CQ data.
+/// Size of remote CQ data in bytes.
 pub(crate) const CQ_DATA_SIZE: usize = 8;
-/// Bytes of a memory key.
+/// Size of a memory key in bytes.
 pub(crate) const MR_KEY_SIZE: usize = 8;
-/// Pieces of a memory region.
+/// Largest number of pieces of a memory region.
 pub(crate) const MR_IOV_LIMIT: usize = 4;
-/// Objects of each kind a domain can hold.
+/// Number of objects of each kind that a domain can have, as `fi_getinfo` reports it.
 pub(crate) const OBJECTS: usize = 65_536;
-/// Largest text behind `fi_cq_err_entry::err_data`.
+/// Largest number of bytes of the error text behind `fi_cq_err_entry::err_data`.
 pub(crate) const MAX_ERR_DATA: usize = 1024;
-/// Kinds of operation.
+/// The capabilities that stand for kinds of operations: messages, tagged messages, RMA, atomics.
 pub(crate) const PRIMARY: u64 = flags::MSG | flags::TAGGED | flags::RMA | flags::ATOMIC;
-/// Directions of MSG and TAGGED.
+/// The capabilities that stand for the directions of messages: sending and receiving.
 pub(crate) const TWO_SIDED: u64 = flags::SEND | flags::RECV;
-/// Directions of RMA and atomics.
+/// The capabilities that stand for the roles in RMA and atomics: reading, writing, being read and being written.
 pub(crate) const ONE_SIDED: u64 =
     flags::READ | flags::WRITE | flags::REMOTE_READ | flags::REMOTE_WRITE;
-/// Capabilities for the places of peers.
+/// The capabilities that state where peers may be: on this host and on others.
 pub(crate) const REACH: u64 = flags::LOCAL_COMM | flags::REMOTE_COMM;
-/// `ep_attr->protocol`: libfabric numbers none of ours, so it is one of the numbers that are a provider's own
-/// (fi_endpoint(3): those with the highest bit), and in it the UDP port of Ultra Ethernet.
+/// Value of `ep_attr->protocol`. libfabric assigns no number to this protocol, so the value is one that providers may
+/// choose (fi_endpoint(3): those with the highest bit), with the UDP port of Ultra Ethernet in it.
 pub(crate) const PROTOCOL: u32 = 1 << 31 | 4793;
-/// All capabilities.
+/// All capabilities that an endpoint can have.
 pub(crate) const CAPS: u64 = PRIMARY
     | TWO_SIDED
     | ONE_SIDED
@@ -54,9 +54,9 @@ pub(crate) const UNASKED_TARGET: u64 = flags::RMA_EVENT;
 /// `ep_attr->mem_tag_format`: every bit is a field of its own, so an application may ignore any of them. This is
 /// what libfabric's own providers answer (their `FI_TAG_GENERIC`).
 pub(crate) const TAG_FORMAT: u64 = 0xAAAA_AAAA_AAAA_AAAA;
-/// The value of `ep_attr->protocol_version`.
+/// The value of `ep_attr->protocol_version` that `fi_getinfo` reports.
 pub(crate) const PROTOCOL_VERSION: u32 = 1;
-/// Capabilities of the transmitting side.
+/// All capabilities that the transmit side of an endpoint can have.
 pub(crate) const TX_CAPS: u64 = PRIMARY
     | flags::SEND
     | flags::READ
@@ -64,7 +64,7 @@ pub(crate) const TX_CAPS: u64 = PRIMARY
     | flags::FENCE
     | flags::TRIGGER
     | flags::COLLECTIVE;
-/// Capabilities of the receiving side.
+/// All capabilities that the receive side of an endpoint can have.
 pub(crate) const RX_CAPS: u64 = PRIMARY
     | flags::RECV
     | flags::REMOTE_READ
@@ -75,27 +75,27 @@ pub(crate) const RX_CAPS: u64 = PRIMARY
     | flags::TRIGGER
     | flags::COLLECTIVE
     | flags::RMA_EVENT;
-/// Default operation flags that make sense for sends, writes and reads.
+/// The default operation flags that an application may set for sends, writes and reads.
 pub(crate) const TX_OP_FLAGS: u64 = flags::COMPLETION
     | flags::INJECT
     | flags::INJECT_COMPLETE
     | flags::TRANSMIT_COMPLETE
     | flags::DELIVERY_COMPLETE
     | flags::MATCH_COMPLETE;
-/// Default operation flags that make sense for receives.
+/// The default operation flags that an application may set for receives.
 pub(crate) const RX_OP_FLAGS: u64 = flags::COMPLETION | flags::MULTI_RECV;
 
-/// Returns the endpoint protocol: our own, or that of libfabric's `tcp` where we register under that name, because
-/// applications that know `tcp` ask for its protocol as well.
+/// Returns the endpoint protocol: the provider's own, or that of libfabric's `tcp` if the provider is registered under
+/// that name, because applications that know `tcp` ask for its protocol as well.
 pub(crate) fn protocol() -> u32 {
     if announced::is_tcp() { ffi::FI_PROTO_XNET } else { PROTOCOL }
 }
 
-/// Length of the longest message that may be injected, in bytes. It covers the small sends of MPICH, which injects what
-/// it may, and waits a round trip for the delivery of what it may not.
+/// Length in bytes of the longest message that may be injected. It covers the small sends of MPICH, which injects
+/// messages up to this length, and waits a round trip for the delivery of longer ones.
 pub(crate) const INJECT_SIZE: usize = 8 << 10;
 
-/// Returns the number of operations that an endpoint holds at once, each way.
+/// Returns the largest number of operations that an endpoint has in progress in each direction.
 pub(crate) fn queue_size() -> usize {
     params().outstanding as usize
 }
@@ -106,7 +106,7 @@ pub(crate) fn receives(caps: u64) -> usize {
     if caps & flags::PEER == 0 { queue_size() } else { queue_size().min(1024) }
 }
 
-/// Memory for messages for which no receive is posted.
+/// Limits of the memory for messages that arrive before their receive is posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct UnexpectedMemory {
     pub(crate) bytes: u64,
@@ -114,17 +114,17 @@ pub(crate) struct UnexpectedMemory {
 }
 
 impl UnexpectedMemory {
-    /// The defaults, where the memory of the process has no limit.
+    /// The limits by default, in a process whose memory is not limited.
     const DEFAULT: Self = Self { bytes: 256 << 20, messages: 1_000_000 };
-    /// The smallest defaults.
+    /// The smallest limits that a memory limit of the process leads to.
     const LEAST: Self = Self { bytes: 1 << 20, messages: 4096 };
-    /// The part of a memory limit that payload and headers may each take. A process has other memory, too, and may have
-    /// several endpoints, and other processes may share the limit.
+    /// Divisor of a memory limit of the process: payload and headers may each take this part. A process has other
+    /// memory, too, and may have several endpoints, and other processes may share the limit.
     const SHARES: u64 = 8;
-    /// Bytes that a message takes besides its payload.
+    /// Bytes of memory that a waiting message takes in addition to its payload.
     const HEADER: u64 = 256;
 
-    /// Returns what the parameters say, or the defaults for a process with this memory limit.
+    /// Returns the limits that the parameters set, or the defaults for a process with this memory limit.
     pub(crate) fn new(params: &Params, limit: Option<u64>) -> Self {
         let share = limit.map_or(u64::MAX, |limit| limit / Self::SHARES);
         let (least, most) = (Self::LEAST, Self::DEFAULT);

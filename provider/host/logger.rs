@@ -16,17 +16,17 @@ use crate::host::libfabric::host;
 use crate::host::standard_error;
 use crate::provider;
 
-/// Target of records about settings of the user, or features that this host lacks, because of which
-/// squall does not start or does not do what the user set.
+/// Log target for warnings to the user about settings that cannot be honoured, or features that this host lacks. They
+/// are also printed on standard error.
 pub(crate) const USER: &str = "squall_fi::user";
-/// Most different ones that a process prints.
+/// Largest number of different messages that a process prints to standard error.
 const MOST_PRINTED: usize = 64;
 
 struct HostLogger;
 
 static LOGGER: HostLogger = HostLogger;
 
-/// Installs the logger and keeps out what the host would not print.
+/// Installs the logger, which passes on only the levels that libfabric prints.
 pub(crate) fn install() {
     // A second installation (another libfabric in this process) finds ours in place.
     let _ = log::set_logger(&LOGGER);
@@ -55,7 +55,7 @@ fn level(level: Level) -> ffi::fi_log_level {
     }
 }
 
-/// The subsystem by the module that speaks.
+/// Returns the logging subsystem of libfabric for the module that logs.
 fn subsystem(target: &str) -> ffi::fi_log_subsys {
     let module = target.strip_prefix("squall_fi::").unwrap_or(target);
     match module.split("::").next().unwrap_or("") {
@@ -107,7 +107,7 @@ impl Log for HostLogger {
     fn flush(&self) {}
 }
 
-/// Prints a line, unless it was printed before.
+/// Prints a line to standard error, unless the process has printed it before.
 pub(crate) fn print(text: &str) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);

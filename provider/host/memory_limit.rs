@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Files with the limits of a group, by version. A group that exceeds `memory.high` is slowed down until it stands still.
+/// Names of the files with the memory limits of a control group, by version. A group that exceeds `memory.high` is
+/// slowed down until it stands still.
 const VERSION_1: &[&str] = &["memory.limit_in_bytes"];
 const VERSION_2: &[&str] = &["memory.max", "memory.high"];
 
@@ -13,7 +14,8 @@ pub(crate) fn read() -> Option<u64> {
     smallest(&text("cgroup")?, &text("mountinfo")?, &|file| fs::read_to_string(file).ok())
 }
 
-/// Returns the smallest limit of the groups in `cgroup`, whose files are below the mounts of `mountinfo`.
+/// Returns the smallest memory limit of the control groups in `cgroup`, whose files are below the mounts of
+/// `mountinfo`.
 fn smallest(cgroup: &str, mountinfo: &str, read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     let limits = cgroup.lines().filter_map(|line| {
         let (number, line) = line.split_once(':')?;
@@ -32,7 +34,7 @@ fn smallest(cgroup: &str, mountinfo: &str, read: &dyn Fn(&Path) -> Option<String
     limits.min().filter(|limit| *limit < 1 << 62)
 }
 
-/// Returns where the groups of a hierarchy are mounted, and there the folder of `group`.
+/// Returns the directory where the control groups of a hierarchy are mounted, and the directory of `group` below it.
 fn folder(mountinfo: &str, version_2: bool, group: &str) -> Option<(PathBuf, PathBuf)> {
     mountinfo.lines().find_map(|line| {
         let (mount, system) = line.split_once(" - ")?;

@@ -1,5 +1,5 @@
-//! Every parameter of the provider, in one table: what registers with libfabric (`fi_info -e`, and
-//! libfabric's own configuration), what is documented and what is read come from the same line.
+//! Every parameter of the provider in one table, from which all of these follow: what is registered with libfabric
+//! (`fi_info -e`, and libfabric's own configuration), what is documented, and what is read.
 //!
 //! The environment variable of parameter `NAME` is `FI_SQUALL_NAME`. The environment itself is looked
 //! at only for *names*, to warn once about one that is not a parameter.
@@ -26,38 +26,37 @@ pub(crate) use kinds::{
     Activation, EncryptionPolicy, PeerPolicy, PortKind, StatsFormat, StatsSpec, WireKind,
 };
 
-/// A row of the table of parameters.
+/// A row of the table of parameters (FI_SQUALL_ variables).
 pub(crate) struct Spec {
-    /// Name without the `FI_SQUALL_` prefix.
+    /// Name of the parameter without the prefix `FI_SQUALL_`.
     pub(crate) name: &'static str,
-    /// How libfabric types it.
+    /// The type that libfabric gives the parameter.
     pub(crate) host_type: ffi::fi_param_type,
-    /// The default, as a user would write it.
+    /// The default value, as a user would write it.
     pub(crate) default: &'static str,
-    /// Effect of the parameter, in one or two sentences.
+    /// Description of the effect of the parameter, in one or two sentences.
     pub(crate) help: &'static str,
-    /// The names a value is put together from, if there is a list.
+    /// The names of which a value can consist, each with a description, if there is a list.
     pub(crate) names: &'static [(&'static str, &'static str)],
 }
 
 macro_rules! params {
     ($($field:ident: $kind:ty = $name:literal, $default:expr, $help:literal;)*) => {
-        /// The parameters' values.
+        /// The values of all parameters (FI_SQUALL_ variables).
         #[derive(Clone, Debug)]
         pub(crate) struct Params {
             $(
                 #[doc = $help]
                 pub(crate) $field: <$kind as Kind>::Value,
             )*
-            /// All of them as a user would write them, by their environment variables: what was said, else the
-            /// defaults.
+            /// The texts of all parameters, by environment variable: the value that the user set, or the default.
             pub(crate) texts: BTreeMap<String, String>,
-            /// Parameters that protect the endpoint and whose values were not understood, with what would have been
-            /// allowed. No domain opens then.
+            /// Parameters that protect the endpoint and whose values were not understood, with the allowed values. No
+            /// domain opens then.
             pub(crate) misunderstood: Vec<String>,
         }
 
-        /// The rows, in the order of the manual.
+        /// The rows of the table of parameters, in the order of the manual.
         pub(crate) const TABLE: &[Spec] = &[
             $(Spec {
                 name: $name,
@@ -69,8 +68,8 @@ macro_rules! params {
         ];
 
         impl Params {
-            /// Reads every parameter from `get`; a value that does not parse is reported in
-            /// `problems`, or in [`Self::misunderstood`], and replaced by its default.
+            /// Reads every parameter by `get`. A value that does not parse is replaced by its default and reported in
+            /// `problems`, or in [`Self::misunderstood`].
             fn read(get: &dyn Fn(&Spec) -> Option<String>, problems: &mut Vec<String>) -> Self {
                 let mut specs = TABLE.iter();
                 let (mut texts, mut misunderstood) = (BTreeMap::new(), Vec::new());
@@ -90,34 +89,30 @@ macro_rules! params {
 params! {
     enable: Activation = "ENABLE", "auto",
         "Answer applications: yes, no or auto. auto: yes, but where a package installed squall into libfabric's own \
-         directory, only if the application or a variable such as FI_PROVIDER names squall. There, a line enable = \
-         yes in /etc/squall.conf sets it for every user of the host; this variable comes before it.";
+         directory, only if the application, a variable such as FI_PROVIDER, or a line enable = yes in \
+         /etc/squall.conf asks for squall.";
     iface: kinds::Text = "IFACE", "",
-        "Interfaces to use, best first: names, addresses or CIDRs, comma separated; ^ excludes. Default: the \
-         interfaces that are up and have a device (a card, or a bond, team, VLAN or bridge over one); else cables \
-         to other network namespaces, as in containers; else tunnels, VPNs and bridges; else loopback. Among these: \
-         IPv4 first, then the interface of the default route, then the fastest. Link-local addresses must be named. \
-         squall doctor prints the ranks.";
+        "Interfaces to use, best first: names, addresses or CIDRs, comma separated; ^ excludes. Default: the best \
+         kind that is up: devices, else cables to other network namespaces, else tunnels, VPNs and bridges, else \
+         loopback. Link-local addresses must be named. squall doctor prints the ranks.";
     pci: kinds::Flag = "PCI", "no",
-        "Report where on the PCI bus an interface's device is (fi_nic(3)), for libraries that choose interfaces by \
-         distance; the rdma protocol of aws-ofi-nccl requires it. Off by default, because an MPICH whose hwloc \
-         knows no devices, such as PyPI's, fails an assertion on it.";
+        "Report where on the PCI bus an interface's device is (fi_nic(3)); the rdma protocol of aws-ofi-nccl requires \
+         it. Off by default, because an MPICH whose hwloc knows no devices, such as PyPI's, fails an assertion on it.";
     port: kinds::OwnPorts = "PORT", "0",
         "UDP port of an endpoint to which the application gave none, or a range such as 47930-47993 of which each \
-         endpoint takes the first free one: what a firewall has to let in. 0: 4793 if it is free, else any.";
+         endpoint takes the first free one. 0: 4793 if it is free, else any.";
     source_ports: kinds::Ports = "SOURCE_PORTS", "",
         "Range of UDP source ports of packets, first-last, for firewalls. Default: any.";
     paths: kinds::Count<1, 256> = "PATHS", "8",
-        "Entropy values (UDP source ports), hence network paths, that an endpoint spreads over; if a peer answers \
-         on none of them, the endpoint tries further ones.";
+        "Entropy values (UDP source ports), hence network paths, that an endpoint spreads over.";
     lb: kinds::Choice<kinds::Selectors> = "LB", PathsConfig::DEFAULT,
         "Path selection: NAME or NAME:key=value,key=value; help lists names and keys.";
     cc: kinds::Choice<kinds::Controls> = "CC", SenderConfig::DEFAULT,
         "Congestion control: NAME or NAME:key=value,key=value; help lists names and keys. Best the \
          same at all endpoints of a job.";
     loss: kinds::Choice<kinds::Detectors> = "LOSS", "all",
-        "Signs of loss acted upon: names with commas between, all or none. Without rto the timer is \
-         the last resort, at ten times its setting.";
+        "Signs of loss acted upon: names with commas between, all or none. Without rto the timer waits ten times as \
+         long.";
     scope: kinds::Choice<kinds::Scopes> = "SCOPE", "auto",
         "Which flows share one congestion-control context.";
     trimming: kinds::Flag = "TRIMMING", "no",
@@ -133,14 +128,13 @@ params! {
     eager_size: kinds::Bytes = "EAGER_SIZE", "256K",
         "Messages longer than this wait for their receive and are pulled by it (rendezvous).";
     unexpected_bytes: kinds::Bytes = "UNEXPECTED_BYTES", "auto",
-        "Memory for messages that arrive before their receive is posted, at most a quarter for one of several \
-         peers; further bytes stay at the sender. auto: 256M, or an eighth of the memory limit of the process's \
-         control group (cgroup) if that is less.";
+        "Memory for messages that arrive before their receive is posted, at most a quarter for one of several peers; \
+         further bytes stay at the sender. auto: 256M, or an eighth of the memory limit of the control group (cgroup) \
+         if that is less.";
     max_unexpected: kinds::AutoCount<1, 100000000> = "MAX_UNEXPECTED", "auto",
-        "Messages that may wait at an endpoint for their receives, with or without their bytes; senders hold back \
-         more. auto: 1000000, or as many as fit into an eighth of the control group's memory limit, at 256 bytes \
-         each, if that is less. Without a job key, peers outside the address vector have a quarter of this \
-         together.";
+        "Messages that may wait at an endpoint for their receives; senders hold back more. auto: 1000000, or fewer in \
+         a control group with little memory. Without a job key, peers outside the address vector have a quarter of \
+         this together.";
     outstanding: kinds::Count<16, 1048576> = "OUTSTANDING", "8192",
         "Sends, writes and reads that an endpoint has open before it returns -FI_EAGAIN.";
     rcvbuf: kinds::Bytes = "RCVBUF", "8M",
@@ -159,12 +153,11 @@ params! {
     dscp_trimmed: kinds::Count<0, 63> = "DSCP_TRIMMED", "5",
         "DSCP that switches give to a trimmed packet.";
     deadline: kinds::Time = "DEADLINE", "auto",
-        "An operation whose peer cannot be reached, or fell silent, fails after this long. auto: 60s for a \
-         peer that never answered, 120s for one that did; 3s where its host says that nobody listens there.";
+        "An operation whose peer cannot be reached, or fell silent, fails after this long. auto: 60s for a peer that \
+         never answered, 120s for one that did; 3s where its host reports that no socket is bound.";
     stopped_deadline: kinds::Time = "STOPPED_DEADLINE", "900s",
-        "Deadline for a silent peer whose process may only be stopped, because it is on this host or other \
-         endpoints on its host answer. 0ns: for ever. A peer that is reached through shared memory is waited for as \
-         long as its process lives.";
+        "Deadline for a silent peer whose process may only be stopped, because it is on this host or other endpoints \
+         on its host answer. 0ns: for ever.";
     rto_min: kinds::Time = "RTO_MIN", "auto",
         "Smallest retransmission timeout. auto: 5ms.";
     idle_close: kinds::Time = "IDLE_CLOSE", "30s",
@@ -172,50 +165,43 @@ params! {
     job: kinds::Count<1, 16777215> = "JOB", "1",
         "JobID of requests; requests of another job are refused. An application's own auth_key comes before it.";
     key_file: kinds::KeyFile = "KEY_FILE", "",
-        "File with a secret of 16 to 256 bytes, readable by its owner alone: an endpoint then accepts \
-         only peers that prove that they know it. An application's own auth_key comes before it. Default: any peer \
-         that proves its address is accepted.";
+        "File with a secret of 16 to 256 bytes, readable by its owner alone: an endpoint then accepts only peers that \
+         prove that they know it. An application's own auth_key comes before it.";
     key_log: kinds::Text = "KEY_LOG", "",
-        "File to append the secrets of encrypted connections to, for squall decrypt; %p, %h, %e as in PCAP. \
-         Everyone who has the file can read the packets, so a file that other users may use is refused. Default: no \
-         such file.";
+        "File to append the secrets of encrypted connections to, for squall decrypt; %p, %h, %e as in PCAP. A file \
+         that other users may use is refused.";
     tss: kinds::EncryptionPolicy = "TSS", "auto",
         "Encryption of packets (Ultra Ethernet's transport security sublayer, AES-256-GCM): with a job key (auto), \
-         never (off), or always, so that an endpoint without a job key is an error (required). Both ends must have \
-         the same. Shared memory is not encrypted.";
+         never (off), or always (required). Both ends must have the same. Shared memory is not encrypted.";
     peers: kinds::PeerPolicy = "PEERS", "any",
-        "Peers that may talk to an endpoint: any peer that proves its address (any), or only the addresses in \
-         its address vector (av).";
+        "Peers that may talk to an endpoint: any peer that proves its address (any), or only those in its address \
+         vector (av).";
     wire: kinds::WireKind = "WIRE", "squall",
         "Wire of an endpoint and of all its peers: squall, or that of another implementation, uet (the reference \
          provider of Ultra Ethernet) or suet. The address of a peer then is uet:IP or uet:IP:PORT, with ,pid=N or \
-         ,index=N or ,initiator=N behind it. Peers prove nothing: a job key is refused, and anybody who can send \
-         packets can talk to the endpoint.";
+         ,index=N or ,initiator=N behind it. Peers prove nothing, and a job key is refused.";
     port_kind: kinds::PortKind = "PORT_KIND", "udp",
-        "What carries the packets: udp, the kernel's sockets; or xdp, AF_XDP sockets, with which every packet has \
-         an entropy of its own. xdp requires CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF, and an Ethernet interface with an \
-         MTU up to 3826. One endpoint of each host and interface can have it; others keep their sockets and report \
-         that.";
+        "What carries the packets: udp, the kernel's sockets; or xdp, AF_XDP sockets, with which every packet has an \
+         entropy of its own. An endpoint that cannot have xdp reports why and keeps its sockets.";
     shm: kinds::Flag = "SHM", "yes",
         "Talk to endpoints of the same host and user through shared memory, where the system permits it. EMULATOR, \
-         FAULT, PCAP and WIRE, which need packets, switch it off.";
+         FAULT, PCAP and WIRE switch it off.";
     shm_ring: kinds::Bytes = "SHM_RING", "256K",
         "Shared memory of a pair of endpoints, each direction: a power of two from 64K to 16M.";
     emulator: kinds::Text = "EMULATOR", "",
-        "Socket of an emulated network (squall emulate up) to send packets through instead of the kernel's. \
-         SOCKET,host=N is a certain host of it, SOCKET,host=rank the one with the number of the process's rank, and \
-         SOCKET,host=0,2x8,5-7 has a host for each rank: 0, then 2 for eight of them, then 5, 6 and 7. \
-         SOCKET,virtual is a network in virtual time (squall run --virtual). LINK_RATE, MIN_RTT and MTU come from \
-         the network unless they are set.";
+        "Socket of an emulated network (squall emulate up) to send packets through. SOCKET,host=N is a certain host \
+         of it, SOCKET,host=rank the one with the number of the process's rank, and SOCKET,host=0,2x8,5-7 has a host \
+         for each rank: 0, then 2 for eight of them, then 5, 6 and 7. SOCKET,virtual is a network in virtual time. \
+         LINK_RATE, MIN_RTT and MTU come from the network unless they are set.";
     fault: kinds::Text = "FAULT", "",
         "Make the network worse, for tests: loss=1%,reorder=2%,dup=0.5%,corrupt=0.1%,delay=50us..200us,\
          trim=1%,blackhole=3,seed=7.";
     pcap: kinds::Text = "PCAP", "",
-        "Capture every packet into this file; %p is the process, %h the host, %e the endpoint. A file that ends in .pcapng \
-         also records the path of each packet, and what a switch did to it.";
+        "Capture every packet into this file; %p is the process, %h the host, %e the endpoint. A file that ends in \
+         .pcapng also records paths and marks.";
     trace: kinds::Text = "TRACE", "",
         "Directory for a trace of the application's operations, a file for each endpoint, which squall sim --trace \
-         replays. It is created if it does not exist.";
+         replays.";
     stats: kinds::Stats = "STATS", "off",
         "Report counters when an endpoint closes: text or json to stderr, or text:FILE, json:FILE \
          with %p, %h, %e as in PCAP.";
@@ -223,13 +209,13 @@ params! {
         "Interval at which an open endpoint also reports its counters. 0ns: only when it closes.";
     report: kinds::Flag = "REPORT", "no",
         "Write one line to standard error when the last endpoint of the process closes: interfaces, peers, \
-         retransmissions, failed operations. squall run sets this and collects the lines.";
+         retransmissions, failed operations. squall run sets this.";
     monitor: kinds::Time = "MONITOR", "250ms",
         "How often an endpoint shows its counters to squall top, in a file of memory that only its user can read. \
-         0ns: never, and no such file.";
+         0ns: never.";
     attend: kinds::Time = "ATTEND", "20ms",
         "Under manual progress, a background thread serves an endpoint that the application leaves alone for this \
-         long, so that peers get answers and transfers go on. 0ns: never.";
+         long. 0ns: never.";
     progress_cpu: kinds::Processor = "PROGRESS_CPU", "",
         "Processor of the automatic progress threads. Default: where the system puts them.";
 }
@@ -267,7 +253,7 @@ fn read_one<K: Kind>(
     }
 }
 
-/// Registers every parameter with the host. Called from `fi_prov_ini`.
+/// Registers every parameter with libfabric. The caller is `fi_prov_ini`.
 pub(crate) fn define() {
     let Some(define) = host().param_define else { return };
     for spec in TABLE {
@@ -294,7 +280,7 @@ pub(crate) fn define() {
     }
 }
 
-/// One parameter's text as the host has it.
+/// Returns the text that the user set for a parameter, as libfabric has it.
 fn from_host(spec: &Spec) -> Option<String> {
     let name = CString::new(spec.name.to_lowercase()).ok()?;
     match spec.host_type {
@@ -318,7 +304,7 @@ fn from_host(spec: &Spec) -> Option<String> {
     }
 }
 
-/// Returns the text that the host has for a parameter.
+/// Returns the text that libfabric has for a parameter.
 ///
 /// # Safety
 /// `owner` is NULL, for libfabric's own parameters, or the record that `fi_prov_ini` returned, and the parameter is
@@ -359,7 +345,7 @@ pub(crate) fn activation() -> Activation {
 
 static PARAMS: OnceLock<Params> = OnceLock::new();
 
-/// The parameters of this process, read at the first call.
+/// Returns the parameters of this process, which the first call reads.
 pub(crate) fn params() -> &'static Params {
     PARAMS.get_or_init(|| {
         let mut problems = Vec::new();
@@ -382,7 +368,7 @@ pub(crate) fn params() -> &'static Params {
     })
 }
 
-/// One line for each name that looks like a parameter of ours and is none.
+/// Returns a warning for each variable that begins with `FI_SQUALL_` and is no parameter.
 fn unknown_names(names: impl Iterator<Item = String>) -> Vec<String> {
     names
         .filter_map(|name| {
@@ -406,7 +392,7 @@ fn unknown_names(names: impl Iterator<Item = String>) -> Vec<String> {
         .collect()
 }
 
-/// Levenshtein distance.
+/// Returns the Levenshtein distance of two names, to suggest a parameter for a misspelt one.
 fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -423,7 +409,7 @@ fn edit_distance(a: &str, b: &str) -> usize {
 }
 
 impl Params {
-    /// Returns whether the process is to be in virtual time once it has an endpoint.
+    /// Returns whether the process will be in virtual time once it has an endpoint.
     pub(crate) fn is_virtual(&self) -> bool {
         self.emulator.parse().is_ok_and(|spec: EmulatorSpec| spec.virtual_time)
     }
@@ -433,7 +419,7 @@ impl Params {
         self.min_rtt.unwrap_or(Span::micros(50))
     }
 
-    /// The rate of a link whose speed may be unknown, in Mb/s.
+    /// Returns the rate of a link whose speed in Mb/s may be unknown.
     pub(crate) fn rate(&self, speed_mbps: Option<u64>) -> Rate {
         self.link_rate.unwrap_or_else(|| {
             Rate(speed_mbps.map_or(100_000_000_000, |mbps| mbps.saturating_mul(1_000_000)))

@@ -5,11 +5,11 @@ use squall_base::{Instance, SecretRng};
 
 use crate::abi::errno::{Errno, Result};
 
-/// Random bytes for `purpose`. There is no other source to fall back to: what a clock or a process number gives
-/// can be guessed, and repeats on other hosts.
+/// Returns random bytes of the system for `purpose`. There is no other source to fall back to: values of clocks and
+/// process numbers can be guessed, and repeat on other hosts.
 ///
 /// # Errors
-/// The system's, with a warning.
+/// The system's error, with a warning.
 fn bytes<const N: usize>(purpose: &str) -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| {
@@ -24,7 +24,7 @@ fn bytes<const N: usize>(purpose: &str) -> Result<[u8; N]> {
 /// Draws a random instance number for an endpoint.
 ///
 /// # Errors
-/// The system's, when it gives no random bits.
+/// The system's error, if it gives no random bits.
 pub(crate) fn instance() -> Result<Instance> {
     loop {
         let drawn = bytes("an endpoint's instance").map(u32::from_ne_bytes)?;
@@ -34,18 +34,18 @@ pub(crate) fn instance() -> Result<Instance> {
     }
 }
 
-/// A seed for what need not be secret.
+/// Returns a random seed for uses that need not be secret.
 ///
 /// # Errors
-/// The system's, when it gives no random bits.
+/// The system's error, if it gives no random bits.
 pub(crate) fn seed() -> Result<u64> {
     bytes("an endpoint's timers and paths").map(u64::from_ne_bytes)
 }
 
-/// A generator of secrets for `purpose`.
+/// Returns a generator of secrets for `purpose`, seeded by the system.
 ///
 /// # Errors
-/// The system's, when it gives no random bits.
+/// The system's error, if it gives no random bits.
 pub(crate) fn generator(purpose: &str) -> Result<SecretRng> {
     bytes(purpose).map(SecretRng::from_seed)
 }

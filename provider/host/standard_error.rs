@@ -3,13 +3,14 @@
 
 use std::sync::OnceLock;
 
-/// Device and inode of a file.
+/// Device number and inode number, which identify a file.
 type FileId = (libc::dev_t, libc::ino_t);
 
-/// Standard error when the provider was loaded; `None` if there was none.
+/// The file behind standard error when the provider was loaded; `None` if there was none.
 static AT_LOAD: OnceLock<Option<FileId>> = OnceLock::new();
 
-/// Remembers what descriptor 2 is. A descriptor that is closed at exec was not there when the program began.
+/// Records which file descriptor 2 (standard error) is. A descriptor that is closed at exec was not there when the
+/// program began.
 pub(crate) fn remember() {
     // SAFETY: F_GETFD only reads the flags of a descriptor, which need not be open.
     let flags = unsafe { libc::fcntl(libc::STDERR_FILENO, libc::F_GETFD) };
@@ -55,7 +56,7 @@ fn about() -> Option<libc::stat> {
     (found == 0).then(|| unsafe { about.assume_init() })
 }
 
-/// Returns whether descriptor 2 is a socket of the Unix domain.
+/// Returns whether standard error (descriptor 2) is a Unix socket.
 fn is_local_socket() -> bool {
     let (mut domain, mut len) = (0, size_of::<libc::c_int>() as libc::socklen_t);
     // SAFETY: the kernel writes at most `len` bytes, the size of `domain`, and then the length.

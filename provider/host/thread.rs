@@ -1,4 +1,4 @@
-//! Threads of the provider.
+//! The function that starts the provider's threads.
 
 use std::thread::JoinHandle;
 

@@ -15,7 +15,7 @@ use crate::host::job::AuthKey;
 use crate::host::limits::{self, protocol};
 use crate::network::addr::{self, Name, Raw};
 
-/// An entry of the answer to fi_getinfo.
+/// The values of one entry of the list that `fi_getinfo` returns.
 pub(crate) struct Answer<'a> {
     pub(super) endpoint: &'a Candidate,
     pub(super) caps: u64,
@@ -42,13 +42,14 @@ pub(crate) struct Answer<'a> {
     pub(super) fabric_object: usize,
 }
 
-/// A libc copy of an address and its length.
+/// Returns a copy of an address in memory of libc, and its length in bytes.
 fn address(name: &Name) -> (*mut c_void, usize) {
     let (copy, len) = copy(Raw::new(name).as_bytes());
     (copy.cast(), len)
 }
 
-/// A libc copy of an authorisation key and its length, NULL and 0 for none; `None` when memory is short.
+/// Returns a copy of an authorisation key in memory of libc, and its length; NULL and 0 if there is no key; `None` when
+/// memory is short.
 fn auth_key(key: &AuthKey) -> Option<(*mut u8, usize)> {
     if key.bytes().is_empty() {
         return Some((null_mut(), 0));
@@ -56,7 +57,7 @@ fn auth_key(key: &AuthKey) -> Option<(*mut u8, usize)> {
     Some(copy(key.bytes())).filter(|(copy, _)| !copy.is_null())
 }
 
-/// Allocates the entry before `next`; `None` when memory is short.
+/// Allocates the entry of the list that precedes `next`; `None` when memory is short.
 pub(super) fn info(answer: &Answer<'_>, next: *mut ffi::fi_info) -> Option<*mut ffi::fi_info> {
     let entry: *mut ffi::fi_info = zeroed(ATTR_ALLOC);
     // SAFETY: NULL, or more zeroed bytes than a `fi_info` has, which are a value of it (numbers and
@@ -83,7 +84,8 @@ pub(super) fn info(answer: &Answer<'_>, next: *mut ffi::fi_info) -> Option<*mut 
     Some(entry)
 }
 
-/// Fills the entry itself and its attributes, as [`info`] allocated them. Returns whether memory was there for all.
+/// Fills an entry of the list and its attributes, which [`info`] allocated. Returns whether there was memory for
+/// everything.
 fn fill(answer: &Answer<'_>, info: &mut ffi::fi_info) -> bool {
     info.caps = answer.caps;
     info.mode = 0;
@@ -107,7 +109,7 @@ fn fill(answer: &Answer<'_>, info: &mut ffi::fi_info) -> bool {
     fill_endpoint(answer, tx, rx, ep) && fill_domain(answer, domain) && fill_fabric(answer, fabric)
 }
 
-/// Fills the transmit, receive and endpoint attributes. Returns whether memory was there for the key.
+/// Fills the transmit, receive and endpoint attributes of an entry. Returns whether there was memory for the key.
 fn fill_endpoint(
     answer: &Answer<'_>,
     tx: &mut ffi::fi_tx_attr,
@@ -145,7 +147,7 @@ fn fill_endpoint(
     true
 }
 
-/// Fills the domain attribute. Returns whether memory was there for its name and key.
+/// Fills the domain attribute of an entry. Returns whether there was memory for its name and key.
 fn fill_domain(answer: &Answer<'_>, d: &mut DomainAttr) -> bool {
     d.domain = core::ptr::with_exposed_provenance_mut(answer.domain_object);
     d.name = string(&answer.endpoint.nic.name);
@@ -176,8 +178,8 @@ fn fill_domain(answer: &Answer<'_>, d: &mut DomainAttr) -> bool {
     !d.name.is_null()
 }
 
-/// Fills the fabric attribute. `prov_name` stays NULL: the core sets it, and would take a name from
-/// us for one of a layered provider. Returns whether memory was there for its name.
+/// Fills the fabric attribute of an entry. `prov_name` stays NULL: libfabric's core sets it, and would take a name from
+/// the provider for one of a layered provider. Returns whether there was memory for the name.
 fn fill_fabric(answer: &Answer<'_>, f: &mut ffi::fi_fabric_attr) -> bool {
     f.fabric = core::ptr::with_exposed_provenance_mut(answer.fabric_object);
     f.name = string(&answer.endpoint.nic.network);
@@ -185,7 +187,7 @@ fn fill_fabric(answer: &Answer<'_>, f: &mut ffi::fi_fabric_attr) -> bool {
     !f.name.is_null()
 }
 
-/// Frees a list that [`info`] built and that was not given away.
+/// Frees a list of entries that [`info`] built and that the application did not get.
 pub(super) fn free_list(mut info: *mut ffi::fi_info) {
     while !info.is_null() {
         // SAFETY: `info` is an entry that the function `info` made, not yet given away: its pointers are NULL or were

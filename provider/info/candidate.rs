@@ -1,4 +1,4 @@
-//! Candidates for endpoints.
+//! Addresses on which endpoints could be opened, before the hints select some.
 
 use std::net::SocketAddr;
 
@@ -10,6 +10,6 @@ use crate::network::nic::Nic;
 pub(crate) struct Candidate {
     pub(crate) nic: Nic,
     pub(crate) source: SocketAddr,
-    /// The destination has its instance, if the hint had one: it is meant for `fi_av_insert`.
+    /// The destination that the hints name, with its instance if it has one: it is meant for `fi_av_insert`.
     pub(crate) destination: Option<Name>,
 }

@@ -18,10 +18,10 @@ use crate::host::param::params;
 use crate::network::nic::Nic;
 use crate::objects::{self, Table};
 
-/// A device as its parts, of which those that are not known are NULL.
+/// The description of a device in its parts (`fid_nic`); parts that are not known are NULL.
 type Pieces = (*mut ffi::fi_device_attr, *mut ffi::fi_bus_attr, *mut ffi::fi_link_attr);
 
-/// The device of an interface; NULL when memory is short.
+/// Returns the description of an interface's device (`fid_nic`); NULL when memory is short.
 pub(super) fn nic(nic: &Nic) -> *mut ffi::fid_nic {
     let device = Device::of_interface(&nic.name, nic.index);
     let Some(fid) = empty() else { return null_mut() };
@@ -64,12 +64,12 @@ pub(super) fn nic(nic: &Nic) -> *mut ffi::fid_nic {
     fid
 }
 
-/// A libc copy of what is known.
+/// Returns a copy of a text in memory of libc, or NULL if the text is not known.
 fn optional(text: Option<&str>) -> *mut c_char {
     text.map_or(null_mut(), string)
 }
 
-/// A device with parts that say nothing; `None` when memory is short.
+/// Returns the description of a device whose parts are empty; `None` when memory is short.
 fn empty() -> Option<*mut ffi::fid_nic> {
     let nic: *mut ffi::fid_nic = zeroed(size_of::<ffi::fid_nic>());
     // SAFETY: NULL, or as many zeroed bytes as a `fid_nic` has, which is a value of it (a number and pointers).
@@ -90,7 +90,7 @@ const fn pieces(nic: &ffi::fid_nic) -> Pieces {
     (nic.device_attr, nic.bus_attr, nic.link_attr)
 }
 
-/// Frees a device with all its parts.
+/// Frees the description of a device (`fid_nic`) with all its parts.
 ///
 /// # Safety
 /// `nic` is NULL, or a device that no code uses any more, all of whose parts and strings are NULL or libc's memory, its
@@ -127,7 +127,7 @@ const fn texts(device: &ffi::fi_device_attr) -> [*mut c_char; 6] {
     ]
 }
 
-/// A copy; `None` when memory is short.
+/// Returns a copy of the description of a device; `None` when memory is short.
 ///
 /// # Safety
 /// The strings and parts of `nic` are NULL or live.
@@ -174,7 +174,7 @@ unsafe fn copy(nic: &ffi::fid_nic) -> Option<*mut ffi::fid_nic> {
     Some(new)
 }
 
-/// The text of fi_tostr(3), as libfabric writes it for its own.
+/// Returns the description of a device as text, as libfabric's fi_tostr(3) writes it.
 ///
 /// # Safety
 /// As [`copy`].
@@ -229,7 +229,7 @@ unsafe fn describe(nic: &ffi::fid_nic) -> String {
     text
 }
 
-/// The device behind a `fid`.
+/// Returns the description of a device (`fid_nic`) behind a `fid`.
 ///
 /// # Safety
 /// `fid` is NULL or the beginning of a live `fid_nic`.
@@ -242,14 +242,14 @@ unsafe fn of<'a>(fid: *const ffi::fid) -> Result<&'a ffi::fid_nic> {
 }
 
 boundary::exports! {
-    /// `fi_close`, by fi_freeinfo.
+    /// Frees the description of a device: `fi_close`, which fi_freeinfo calls.
     status close(fid: *mut ffi::fid) -> c_int => {
         of(fid)?;
         free(fid.cast());
         Ok(())
     };
 
-    /// `fi_control`: FI_DUP, by fi_dupinfo.
+    /// Copies the description of a device: `fi_control` with FI_DUP, which fi_dupinfo calls.
     status control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int => {
         if u32::try_from(command) != Ok(ffi::FI_DUP) {
             return Err(Errno::NOSYS);
@@ -258,7 +258,7 @@ boundary::exports! {
         place.write(copy(of(fid)?).ok_or(Errno::NOMEM)?)
     };
 
-    /// `fi_tostr`: appends to a text, with room for `len` more bytes.
+    /// Appends the description of a device to a text with room for `len` more bytes: `fi_tostr`.
     status tostr(fid: *const ffi::fid, buf: *mut c_char, len: usize) -> c_int => {
         let text = describe(of(fid)?);
         if buf.is_null() || len == 0 {

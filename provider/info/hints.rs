@@ -1,4 +1,4 @@
-//! The application's hints, read once, and checked against what there is.
+//! The application's hints to `fi_getinfo`, which are read once and compared with what the provider offers.
 
 use core::ffi::c_void;
 
@@ -20,7 +20,7 @@ use crate::host::limits::{self, INJECT_SIZE, buffered, protocol, queue_size, rec
 use crate::network::addr::{self, Name};
 use crate::objects;
 
-/// Transmit hints.
+/// The hints about the transmit side of an endpoint.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Tx {
     caps: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Tx {
     tclass: u32,
 }
 
-/// Receive hints.
+/// The hints about the receive side of an endpoint.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Rx {
     caps: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Rx {
     iov_limit: usize,
 }
 
-/// Endpoint hints.
+/// The hints about an endpoint.
 #[derive(Clone, Default)]
 pub(crate) struct Ep {
     kind: u32,
@@ -59,7 +59,7 @@ pub(crate) struct Ep {
     auth_key: AuthKey,
 }
 
-/// Domain hints.
+/// The hints about a domain.
 #[derive(Clone, Default)]
 pub(crate) struct Domain {
     object: usize,
@@ -80,11 +80,11 @@ pub(crate) struct Domain {
     tclass: u32,
 }
 
-/// Everything the application asked for; what it left out is zero.
+/// The hints of a call of `fi_getinfo`; attributes that the application left out are zero.
 #[derive(Clone, Default)]
 pub(crate) struct Hints {
     api: u32,
-    /// Something was asked for, if only by leaving it out.
+    /// True if the application passed any hints, even if all of them are zero.
     some: bool,
     caps: u64,
     mode: u64,
@@ -99,7 +99,7 @@ pub(crate) struct Hints {
     fabric_name: Option<String>,
 }
 
-/// An address among the hints.
+/// Copies an address out of the hints.
 ///
 /// # Safety
 /// `ptr` is NULL or points to `len` bytes, or, when `len` is 0, to a socket address as long as its family says.
@@ -263,7 +263,7 @@ unsafe fn domain(d: *const DomainAttr) -> Domain {
     }
 }
 
-/// `true` when `asked` has only bits of `have`; says so otherwise.
+/// Returns whether `asked` has only bits of `have`, and logs what is missing otherwise.
 fn has_only_bits(what: &str, asked: u64, have: u64) -> bool {
     let missing = asked & !have;
     if missing != 0 {
@@ -273,7 +273,7 @@ fn has_only_bits(what: &str, asked: u64, have: u64) -> bool {
     missing == 0
 }
 
-/// `true` when `asked` is not more than `have`; says so otherwise.
+/// Returns whether `asked` is at most `have`, and logs both values otherwise.
 fn is_at_most(what: &str, asked: usize, have: usize) -> bool {
     if asked > have {
         log::info!("hint rejected: {what}: asked {asked}, have {have}");
@@ -281,7 +281,7 @@ fn is_at_most(what: &str, asked: usize, have: usize) -> bool {
     asked <= have
 }
 
-/// `true` when a key can be used, or there is none; says so otherwise.
+/// Returns whether an authorisation key can be used or is absent, and logs the reason otherwise.
 fn is_usable_key(what: &str, asked: &AuthKey) -> bool {
     if !asked.fits() {
         log::info!(
@@ -298,7 +298,7 @@ fn devices(asked: u64) -> u64 {
     if asked & flags::HMEM != 0 && device_memory::is_available() { flags::HMEM } else { 0 }
 }
 
-/// `true` when `asked` is one of `have`; says so otherwise.
+/// Returns whether `asked` is one of the values `have`, and logs it otherwise.
 fn is_one_of(what: &str, asked: u32, have: &[u32]) -> bool {
     let found = have.contains(&asked);
     if !found {
@@ -310,23 +310,24 @@ fn is_one_of(what: &str, asked: u32, have: &[u32]) -> bool {
 }
 
 impl Hints {
-    /// Returns whether any of our endpoints could satisfy them.
+    /// Returns whether any endpoint of the provider could satisfy the hints.
     pub(super) fn can_be_satisfied(&self) -> bool {
         self.general() & self.endpoint() && self.transmit() & self.receive() & self.domain_fits()
     }
 
-    /// Returns whether they ask for unreliable datagrams.
+    /// Returns whether the hints ask for endpoints of unreliable datagrams.
     pub(super) const fn needs_datagrams(&self) -> bool {
         self.ep.kind == flags::EP_DGRAM
     }
 
-    /// Returns whether they ask for address vectors that processes share by name.
+    /// Returns whether the hints ask for address vectors that processes share by name.
     pub(super) const fn needs_shared_av(&self) -> bool {
         self.caps & flags::SHARED_AV != 0
     }
 
-    /// Returns the answers for `endpoint`, best first, or none if it does not fit. An application that leaves the
-    /// registration mode open before API 1.5 gets one answer for each of the two modes of that time.
+    /// Returns the answers for the candidate `endpoint`, best first, or none if it does not fit the hints. An
+    /// application that leaves the registration mode open before API 1.5 gets one answer for each of the two modes of
+    /// that time.
     pub(super) fn answers<'a>(&'a self, endpoint: &'a Candidate) -> Vec<Answer<'a>> {
         if !self.place(endpoint) {
             return Vec::new();
@@ -368,7 +369,8 @@ impl Hints {
         self.registrations(opened).into_iter().map(answer).collect()
     }
 
-    /// Capabilities: all when nothing is asked; else what is asked, plus what costs nothing.
+    /// Returns the capabilities to grant: all if the application asks for none, and otherwise those that it asks for
+    /// and those that cost nothing.
     fn granted_caps(&self) -> u64 {
         let mut caps = if self.caps == 0 { limits::CAPS } else { self.caps };
         if caps & (flags::MSG | flags::TAGGED) != 0 {
@@ -390,8 +392,8 @@ impl Hints {
         caps | limits::REACH | self.domain.caps & flags::AV_USER_ID
     }
 
-    /// The order to keep: what is asked for, be it by a size, for order costs round trips; who asks nothing at all
-    /// learns what there is.
+    /// Returns the order guarantees to give: those that the application asks for, also by a size limit, because order
+    /// costs round trips. An application that gives no hints learns what is possible.
     fn order(&self) -> u64 {
         if !self.some {
             return order::ALL;
@@ -436,8 +438,9 @@ impl Hints {
             & is_one_of("addr_format", self.addr_format, &formats)
     }
 
-    /// Returns whether memory of devices, if it is asked for, will come with descriptors that say so: nothing is looked
-    /// up for each call. Another provider's entries (FI_PEER) are not followed to theirs.
+    /// Returns whether buffers in device memory, if the hints ask for them, will come with descriptors: the provider
+    /// does not look up the memory in each call. It cannot follow the entries of another provider (FI_PEER) to their
+    /// descriptors.
     fn has_described_devices(&self) -> bool {
         let named = !self.is_old() && self.domain.mr_mode & mr_mode::HMEM != 0;
         if self.caps & flags::HMEM != 0 && self.caps & flags::PEER != 0 {
@@ -533,7 +536,7 @@ impl Hints {
         fits
     }
 
-    /// Returns whether the hints name this interface, or none.
+    /// Returns whether the hints name this network interface, or none.
     fn place(&self, endpoint: &Candidate) -> bool {
         let named = |what: &str, asked: Option<&str>, have: &str| {
             let fits = asked.is_none_or(|asked| asked == have);

@@ -33,7 +33,7 @@ use candidate::Candidate;
 pub(crate) use hints::Hints;
 
 boundary::exports! {
-    /// `fi_provider::getinfo`.
+    /// Answers a call of fi_getinfo: `fi_provider::getinfo`.
     pub(crate) status getinfo(
         version: u32,
         node: *const c_char,
@@ -54,7 +54,7 @@ boundary::exports! {
     };
 }
 
-/// The list that answers hints.
+/// Returns the list that answers the hints of a call of `fi_getinfo`.
 ///
 /// # Errors
 /// `FI_ENODATA` when nothing fits, `FI_ENOMEM` when memory is short.
@@ -100,7 +100,7 @@ fn log_missing_capabilities(hints: &Hints) {
     }
 }
 
-/// The candidates, best first.
+/// Returns the addresses on which an endpoint can be opened for the hints, the best first.
 fn endpoints(
     node: Option<&str>,
     service: Option<&str>,
@@ -172,8 +172,8 @@ pub(crate) struct ChosenAttributes {
     pub(crate) endpoint_key: AuthKey,
 }
 
-/// Reads an info leniently: applications edit them (SOS adds FI_RECV to the transmit capabilities and
-/// zeroes `mr_key_size`), so nothing is validated that we do not need.
+/// Reads the attributes of an info without validating those that are not needed, because applications edit them (SOS
+/// adds FI_RECV to the transmit capabilities and zeroes `mr_key_size`).
 ///
 /// # Safety
 /// `info` is NULL or points to a `fi_info` that no other code writes to during the call, each of whose pointers to an

@@ -1,8 +1,8 @@
-//! Names of hints in libfabric's headers, for log messages.
+//! Names of the values of hints in libfabric's headers, for log messages.
 
 use crate::abi::flags::{self, order};
 
-/// Bits and what they are called.
+/// The bits of a flag field and their names.
 type Bits = &'static [(u64, &'static str)];
 
 const ORDERS: Bits = &[
@@ -25,7 +25,7 @@ const ORDERS: Bits = &[
     (order::ATOMIC_WAW, "FI_ORDER_ATOMIC_WAW"),
 ];
 
-/// The names of the numbers of an enumeration, by the field that holds it.
+/// Returns the values and names of the enumeration that a field of the hints holds.
 fn numbers(field: &str) -> &'static [(u32, &'static str)] {
     match field {
         "ep_attr->type" => {
@@ -73,7 +73,7 @@ fn numbers(field: &str) -> &'static [(u32, &'static str)] {
     }
 }
 
-/// Bits by name: `FI_MSG|FI_TAGGED`; what has none as a number.
+/// Returns the names of the bits in a value, such as `FI_MSG|FI_TAGGED`; bits without a name are numbers.
 pub(super) fn bits(field: &str, value: u64) -> String {
     let known = if field.ends_with("order") { ORDERS } else { flags::NAMES };
     let mut left = value;
@@ -91,7 +91,7 @@ pub(super) fn bits(field: &str, value: u64) -> String {
     words.join("|")
 }
 
-/// A number by name; as it is where it has none.
+/// Returns the name of a value of an enumeration, or its number if it has no name.
 pub(super) fn number(field: &str, value: u32) -> String {
     let name = numbers(field).iter().find(|(number, _)| *number == value);
     name.map_or_else(|| value.to_string(), |(_, name)| (*name).to_owned())

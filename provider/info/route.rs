@@ -1,10 +1,10 @@
-//! The interface that leads to a destination.
+//! Lookup of the local address and interface for packets to a destination.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use crate::network::nic::Nic;
 
-/// The wildcard address of the same family.
+/// Returns the wildcard address of the address family of `addr`.
 pub(super) fn unspecified(addr: &SocketAddr) -> IpAddr {
     match addr {
         SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -12,7 +12,8 @@ pub(super) fn unspecified(addr: &SocketAddr) -> IpAddr {
     }
 }
 
-/// The source address the kernel would use: connecting a UDP socket sends nothing.
+/// Returns the source address that the kernel would use for a destination, by connecting a UDP socket, which sends
+/// nothing.
 fn source_for(destination: &SocketAddr) -> Option<IpAddr> {
     let socket = UdpSocket::bind(SocketAddr::new(unspecified(destination), 0)).ok()?;
     let port = if destination.port() == 0 { 9 } else { destination.port() };
@@ -20,8 +21,8 @@ fn source_for(destination: &SocketAddr) -> Option<IpAddr> {
     socket.local_addr().ok().map(|local| local.ip())
 }
 
-/// The interfaces of the destination's family: the one its route leaves by first, loopback only for
-/// a destination on this host.
+/// Returns the interfaces of the destination's address family, first the one by which its route leaves; loopback only
+/// for a destination on this host.
 pub(super) fn towards(mut nics: Vec<Nic>, destination: &SocketAddr) -> Vec<Nic> {
     let best = source_for(destination);
     nics.retain(|nic| nic.ip.is_ipv4() == destination.is_ipv4());

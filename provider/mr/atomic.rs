@@ -1,4 +1,4 @@
-//! Values in memory that change at once.
+//! Atomic changes of values in memory.
 //!
 //! A value of 1, 2, 4 or 8 bytes that is aligned to its length changes by an atomic instruction of the CPU, so that the
 //! application's own atomics see it before or after, as do those of other processes that have the same memory. All
@@ -13,11 +13,11 @@ use squall_base::UserSlice;
 
 use crate::device_memory::{self, CopyDirection, CopyError};
 
-/// Held while a value changes that no instruction can change at once.
+/// Lock held while an atomic operation changes a value that is too wide for the processor's atomic instructions.
 static WIDE: Mutex<()> = Mutex::new(());
 
-/// Changes a value by compare-and-swap, repeated until no other change came between. The value
-/// before the change goes to `old`.
+/// Changes a value by compare-and-swap, which is repeated until no other change came between. `old` gets the value
+/// before the change.
 macro_rules! by_instruction {
     ($atomic:ty, $value:ty, $at:expr, $old:expr, $next:expr) => {{
         // SAFETY: `at` is aligned to the value's length, which the caller of this macro looked at, and valid for reads
@@ -41,7 +41,8 @@ macro_rules! by_instruction {
     }};
 }
 
-/// Puts what `next` makes of the value at `at`, as long as `old`, in its place, and the value before into `old`.
+/// Replaces the value at `at`, of the length of `old`, by what `next` computes from it, and stores the previous value
+/// in `old`.
 ///
 /// # Safety
 /// `at` points to as many bytes as `old` has, at most 32, which stay mapped during the call and may be read, and, unless
@@ -76,7 +77,7 @@ pub(super) unsafe fn update(
 /// and one back.
 ///
 /// # Errors
-/// What the driver says; when it was the second copy, whether the value is new is not known.
+/// The error of the driver. If the second copy failed, it is not known whether the value has changed.
 pub(super) fn update_device(
     at: UserSlice,
     old: &mut [u8],

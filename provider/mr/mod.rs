@@ -23,17 +23,17 @@ use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 use crate::queues::cntr::Cntr;
 use crate::waiting::endpoint_lock::EndpointLock;
 
-/// The memory that a key stands for.
+/// The memory and the access rights of a registered region.
 #[derive(Clone, Debug)]
 struct Region {
     pieces: Box<[UserSlice]>,
     access: u64,
-    /// Remote addresses are virtual ones (FI_MR_VIRT_ADDR), not offsets.
+    /// Peers name addresses in the region by virtual address (FI_MR_VIRT_ADDR), not by offset.
     virtual_address: bool,
 }
 
 impl Region {
-    /// The first contiguous piece of `len` bytes at `address`, all of which must be inside.
+    /// Returns the first contiguous piece of the range of `len` bytes at `address`, which must be inside the region.
     fn find(
         &self,
         address: u64,
@@ -56,9 +56,9 @@ impl Region {
         found.ok_or(KeyError::OutOfRange)
     }
 
-    /// Finds a range by its virtual address. The range is memory as the application sees it: where it leaves its first
-    /// piece, it must go on in another piece that begins or continues at that address, whatever the order of
-    /// registration.
+    /// Finds a range of the region by its virtual address. The range is memory as the application sees it: where it
+    /// leaves its first piece, it must go on in another piece that begins or continues at that address, whatever the
+    /// order of registration.
     fn at_address(&self, address: u64, len: u64) -> Option<UserSlice> {
         let end = address.checked_add(len)?;
         let first = self.piece_at(address, len)?;
@@ -69,8 +69,8 @@ impl Region {
         Some(first)
     }
 
-    /// Returns the longest part of one piece at a virtual address, of at most `len` bytes. The address one past a piece
-    /// belongs to that piece only for an access of no bytes.
+    /// Returns the longest part of one piece at a virtual address, of at most `len` bytes. The address behind the last
+    /// byte of a piece belongs to that piece only for an access of no bytes.
     fn piece_at(&self, address: u64, len: u64) -> Option<UserSlice> {
         let part = |piece: &UserSlice| {
             let before = address.checked_sub(piece.base)?;
@@ -99,13 +99,13 @@ impl Region {
     }
 }
 
-/// The regions of a domain by key.
+/// The registered memory regions of a domain, by key.
 pub(crate) struct Regions {
     by_key: HashMap<u64, Region>,
-    /// Draws the keys that the provider chooses. They must not be guessable, because a peer with a
-    /// key may access the region.
+    /// Generator of the keys that the provider chooses. They must not be guessable, because a peer with a key may
+    /// access the region.
     keys: SecretRng,
-    /// Numbers of closed regions that may be used again, because nothing refers to them any more.
+    /// Numbers of closed regions that may be used again, because nothing refers to those regions any more.
     free: Vec<RegionId>,
     /// Counters of accesses to regions, and which they count (FI_REMOTE_READ, FI_REMOTE_WRITE).
     counters: HashMap<RegionId, Vec<(ObjectRef<Cntr>, u64)>>,
@@ -117,8 +117,8 @@ impl Regions {
         Self { by_key: HashMap::new(), keys, free: Vec::new(), counters: HashMap::new() }
     }
 
-    /// Draws a key that no region has. The key of a closed region does not come back: the same 64
-    /// random bits are not drawn twice.
+    /// Draws a key that no region has. The key of a closed region is not used again: the same 64 random bits are not
+    /// drawn twice.
     fn draw_key(&mut self) -> u64 {
         loop {
             let key = self.keys.next_u64();
@@ -128,7 +128,8 @@ impl Regions {
         }
     }
 
-    /// Adds a region that peers may access; with `None` the key is ours to choose. Its key and number.
+    /// Adds a region that peers may access. With `None` the provider chooses the key. Returns the key and the number of
+    /// the region.
     ///
     /// # Errors
     /// `FI_ENOKEY` when the key is taken.
@@ -149,12 +150,12 @@ impl Regions {
         }
     }
 
-    /// Takes a region out: no peer finds it from now on.
+    /// Removes a region from the table, so that no peer can access it any more.
     fn remove(&mut self, key: u64) {
         self.by_key.remove(&key);
     }
 
-    /// A peer has accessed a region.
+    /// Counts a peer's access to a region in the counters that are bound to the region.
     pub(crate) fn count(&self, kind: OpKind, id: RegionId) {
         let which = match kind {
             OpKind::RemoteRead | OpKind::RemoteFetch => flags::REMOTE_READ,
@@ -164,7 +165,7 @@ impl Regions {
         counters.filter(|(_, flags)| flags & which != 0).for_each(|(cntr, _)| cntr.count(true));
     }
 
-    /// Frees a number that nothing refers to any more.
+    /// Makes the number of a region that nothing refers to any more free for reuse.
     fn free_id(&mut self, id: RegionId) {
         self.counters.remove(&id);
         self.free.push(id);
@@ -267,25 +268,24 @@ impl Memory for UserMemory<'_> {
     }
 }
 
-/// Says why a driver could not copy for a peer, who learns no more than that.
+/// Logs why a driver could not copy for a peer. The peer only gets an error code.
 #[cold]
 fn log_failed_copy(what: &str, error: &device_memory::CopyError) {
     log::warn!("cannot copy {what} in device memory: {error}");
 }
 
-/// An engine address as this machine's pointer width (Linux on 64 bits; elsewhere the address could
-/// not have come from a pointer).
+/// Converts an address that the engine keeps to the pointer width of this machine (Linux on 64 bits).
 fn pointer(address: u64) -> usize {
     usize::try_from(address).unwrap_or(0)
 }
 
-/// `struct fid_mr` and what is behind it.
+/// A memory region: `struct fid_mr` and the provider's state behind it.
 #[repr(C)]
 pub(crate) struct Mr {
     fid: Cell<ffi::fid_mr>,
     users: Users,
     domain: ObjectRef<Domain>,
-    /// Key and number under which peers find it; `None` for a region that only we use.
+    /// Key and number by which peers find the region; `None` for a region that only local calls use.
     remote: Option<(u64, RegionId)>,
     /// The pieces of the region; parts of them may be given to `fi_mr_refresh`.
     pieces: Box<[UserSlice]>,
@@ -304,7 +304,7 @@ unsafe impl Object for Mr {
 }
 
 impl Mr {
-    /// From now on a counter counts the accesses of peers.
+    /// Binds a counter that counts the accesses of peers to the region.
     fn attach_access_counter(&self, cntr: &Arc<Cntr>, flags: u64) -> Result<()> {
         let known = flags::REMOTE_READ | flags::REMOTE_WRITE;
         if flags & !known != 0 || flags & known == 0 {
@@ -341,14 +341,14 @@ impl Mr {
         if parts.iter().all(inside) {
             return Ok(());
         }
-        log::info!("fi_mr_refresh refused: the range is not in the region");
+        log::info!("fi_mr_refresh refused: a range is not inside of one piece of the region");
         Err(Errno::INVAL)
     }
 }
 
 impl Drop for Mr {
-    /// When this returns, no peer finds the region any more, and nothing that peers asked for before reads
-    /// or writes it: the application may unmap it.
+    /// Ends the region: when this returns, no peer finds it any more, and no earlier request of a peer reads or writes
+    /// it, so that the application may unmap it.
     fn drop(&mut self) {
         if let Some((key, id)) = self.remote {
             self.domain.regions().lock().remove(key);
@@ -362,7 +362,7 @@ impl Drop for Mr {
 static FI_OPS: Table<ffi::fi_ops> =
     Table(objects::fi_ops!(close: close, bind: bind, control: control));
 
-/// The domain's registration calls.
+/// The calls of a domain that register memory.
 pub(crate) static OPS: Table<ffi::fi_ops_mr> = Table(ffi::fi_ops_mr {
     size: size_of::<ffi::fi_ops_mr>(),
     reg: Some(reg),
@@ -384,7 +384,7 @@ pub(crate) static OPS: Table<ffi::fi_ops_mr> = Table(ffi::fi_ops_mr {
     }),
 });
 
-/// The arguments of a registration.
+/// The arguments of a call that registers memory.
 struct Request {
     pieces: Box<[UserSlice]>,
     access: u64,
@@ -393,10 +393,10 @@ struct Request {
     context: *mut c_void,
 }
 
-/// Flags about memory that is not, or not only, the host's.
+/// Registration flags for memory that is not, or not only, host memory.
 const OF_DEVICES: u64 = flags::HMEM_DEVICE_ONLY | flags::HMEM_HOST_ALLOC | flags::MR_DMABUF;
 
-/// Pieces of memory of the host.
+/// Returns the pieces of host memory that a registration names.
 ///
 /// # Errors
 /// `FI_EINVAL` for more than the limit we report.
@@ -414,7 +414,7 @@ fn pieces(all: &[ffi::iovec]) -> Result<Box<[UserSlice]>> {
     Ok(all.iter().map(piece).collect())
 }
 
-/// The pieces that an attribute describes, in whichever memory they are.
+/// Returns the pieces of memory that a registration attribute describes, in host or device memory.
 ///
 /// # Safety
 /// `attr` is an attribute for these flags: its first field points to as many pieces as it says, or, with FI_MR_DMABUF, to
@@ -450,11 +450,11 @@ unsafe fn described_pieces(domain: &Domain, attr: &MrAttr, flags: u64) -> Result
     Ok(all)
 }
 
-/// Registers memory. The memory is only noted here: code that touches it later, for a peer with the
-/// key, relies on fi_mr(3), by which it stays mapped until the region is closed.
+/// Registers memory. The memory is not accessed here: later accesses for peers rely on fi_mr(3), by which it stays
+/// mapped until the region is closed.
 fn register(domain: Arc<Domain>, request: Request) -> Result<*mut ffi::fid_mr> {
     if request.flags & !(flags::EVENT | ffi::FI_RMA_PMEM | (1 << 56) | OF_DEVICES) != 0 {
-        log::info!("memory region flags {:#x} are unknown", request.flags);
+        log::info!("memory region refused: some of the flags {:#x} are unknown", request.flags);
         return Err(Errno::BADFLAGS);
     }
     let space = request.pieces.first().map_or(Space::HOST, |piece| piece.space);
@@ -486,7 +486,7 @@ fn register(domain: Arc<Domain>, request: Request) -> Result<*mut ffi::fid_mr> {
     Ok(objects::publish(mr))
 }
 
-/// Flags of a call that says nothing of devices.
+/// Checks the flags of a registration call that is for host memory only.
 ///
 /// # Errors
 /// `FI_EBADFLAGS` for what only fi_mr_regattr can mean.
@@ -553,8 +553,8 @@ boundary::exports! {
 
     status close(fid: *mut ffi::fid) -> c_int => objects::retire::<Mr, _>(fid).map(drop);
 
-    /// Regions belong to the domain, so binding one to an endpoint changes nothing; a counter counts the accesses
-    /// of peers (FI_RMA_EVENT).
+    /// Binds an endpoint or a counter to a region: `fi_mr_bind`. Binding an endpoint changes nothing, because regions
+    /// belong to the domain; a counter counts the accesses of peers (FI_RMA_EVENT).
     status bind(fid: *mut ffi::fid, other: *mut ffi::fid, flags: u64) -> c_int => {
         let mr = objects::get::<Mr, _>(fid)?;
         match other.as_ref().map(|other| other.fclass) {

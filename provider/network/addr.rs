@@ -10,22 +10,22 @@ use crate::abi::errno::{Errno, Result};
 use crate::abi::flags::addr_format;
 use crate::host::logger::USER;
 
-/// Bytes of a `sockaddr_in`.
+/// Length in bytes of a `sockaddr_in`.
 pub(crate) const V4_LEN: usize = size_of::<libc::sockaddr_in>();
-/// Bytes of a `sockaddr_in6`.
+/// Length in bytes of a `sockaddr_in6`.
 pub(crate) const V6_LEN: usize = size_of::<libc::sockaddr_in6>();
 
-/// The place of an instance in a `sockaddr_in`: the first four bytes of `sin_zero`, in network byte order.
+/// The bytes of a `sockaddr_in` that hold the instance: the first four of `sin_zero`, in network byte order.
 const V4_INSTANCE: core::ops::Range<usize> = 8..12;
-/// The place of an instance in a `sockaddr_in6`: `sin6_flowinfo`, in network byte order.
+/// The bytes of a `sockaddr_in6` that hold the instance: `sin6_flowinfo`, in network byte order.
 const V6_INSTANCE: core::ops::Range<usize> = 4..8;
 /// The bytes of a `sockaddr_in` that hold PIDonFEP and resource index of a foreign endpoint, in network byte order: the
 /// last four of `sin_zero`. The initiator is where other endpoints have their instance. A `sockaddr_in6` has no bytes left
 /// for these fields.
 const V4_FIELDS: core::ops::Range<usize> = 12..16;
-/// Marks that there are such fields. Below it are PIDonFEP and the resource index, of 12 bits each.
+/// Bit that marks a `sockaddr_in` with these fields. Below it are PIDonFEP and the resource index, of 12 bits each.
 const HAS_FIELDS: u32 = 1 << 31;
-/// Largest PIDonFEP and resource index.
+/// Largest value of a PIDonFEP and of a resource index, which have 12 bits.
 const MAX_FIELD: u16 = 0xfff;
 
 /// The name of an endpoint: its address, and the instance that tells endpoints of one address apart.
@@ -35,10 +35,10 @@ const MAX_FIELD: u16 = 0xfff;
 /// endpoint is at the address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Name {
-    /// Address and UDP port. An IPv6 address has no flow information: in C its place is the instance's, which
-    /// must not reach the kernel, nor comparisons of addresses.
+    /// Address and UDP port. An IPv6 address has no flow information: in C the instance is in its place, which must not
+    /// reach the kernel, nor comparisons of addresses.
     pub(crate) addr: SocketAddr,
-    /// The instance, if one was said.
+    /// The instance number that was given with the address, if one was.
     pub(crate) instance: Option<Instance>,
     /// The fields by which requests name a foreign endpoint (FI_SQUALL_WIRE); `None` if the address has none.
     pub(crate) fields: Option<PeerAddress>,
@@ -51,8 +51,8 @@ impl From<SocketAddr> for Name {
 }
 
 impl Name {
-    /// Returns whether both have one address and different instances, so that the address reaches
-    /// only one of the two. An IPv6 scope counts for nothing: each host numbers its own links.
+    /// Returns whether two names have the same address and different instances, so that the address reaches only one of
+    /// the two. The scope of an IPv6 address is ignored, because each host numbers its own links.
     pub(crate) fn contradicts(&self, other: &Self) -> bool {
         let place = |name: &Self| (name.addr.ip(), name.addr.port());
         let instances = self.instance.zip(other.instance);
@@ -60,7 +60,7 @@ impl Name {
     }
 }
 
-/// The C form of a name.
+/// The name of an endpoint as the C structure of its socket address.
 #[derive(Clone, Copy)]
 pub(crate) struct Raw {
     bytes: [u8; V6_LEN],
@@ -68,7 +68,7 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    /// Encodes `name` as `sockaddr_in` or `sockaddr_in6`.
+    /// Encodes `name` as a `sockaddr_in` or `sockaddr_in6`.
     pub(crate) fn new(name: &Name) -> Self {
         let mut bytes = [0; V6_LEN];
         let family = |f: i32| u16::try_from(f).unwrap_or(0).to_ne_bytes();
@@ -98,14 +98,14 @@ impl Raw {
         }
     }
 
-    /// The bytes of the C structure.
+    /// Returns the bytes of the C structure of the address.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
 
-/// Decodes the bytes of a `sockaddr_in` or `sockaddr_in6`; `None` when the family is another or the
-/// bytes do not suffice. What is cut off behind an IPv4 address says nothing of an instance.
+/// Decodes the bytes of a `sockaddr_in` or `sockaddr_in6`. Returns `None` if the family is another or there are too few
+/// bytes. An IPv4 address that is cut off behind the address has no instance.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Name> {
     let two = |at: usize| Some([*bytes.get(at)?, *bytes.get(at + 1)?]);
     let port = u16::from_be_bytes(two(2)?);
@@ -160,7 +160,7 @@ pub(crate) unsafe fn read(ptr: *const c_void) -> Option<Name> {
     decode(unsafe { core::slice::from_raw_parts(ptr.cast::<u8>(), len) })
 }
 
-/// The libfabric address format of an address.
+/// Returns the libfabric address format (`FI_SOCKADDR_IN`, `_IN6`) of an address.
 pub(crate) fn format_of(addr: &SocketAddr) -> u32 {
     match addr {
         SocketAddr::V4(_) => addr_format::SOCKADDR_IN,
@@ -168,8 +168,8 @@ pub(crate) fn format_of(addr: &SocketAddr) -> u32 {
     }
 }
 
-/// Returns the form of an address in `fi_av_straddr` and accepted in strings: as other IP providers do,
-/// `fi_sockaddr_in://10.0.0.1:4793` or `fi_sockaddr_in6://[::1]:4793`.
+/// Returns the text form of an address, which `fi_av_straddr` returns and which is accepted in strings. Other IP
+/// providers use it as well: `fi_sockaddr_in://10.0.0.1:4793` or `fi_sockaddr_in6://[::1]:4793`.
 pub(crate) fn uri(addr: &SocketAddr) -> String {
     match addr {
         SocketAddr::V4(_) => format!("fi_sockaddr_in://{addr}"),
@@ -177,13 +177,13 @@ pub(crate) fn uri(addr: &SocketAddr) -> String {
     }
 }
 
-/// Parses [`uri`]'s form, with or without the scheme.
+/// Parses an address in the form that [`uri`] writes, with or without the scheme.
 pub(crate) fn parse(text: &str) -> Result<SocketAddr> {
     let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
     rest.parse().map_err(|_| Errno::INVAL)
 }
 
-/// Begins the address of an endpoint of another implementation.
+/// Prefix of the text form of an address of an endpoint of another implementation.
 const FOREIGN: &str = "uet:";
 
 /// Returns the form of the address of an endpoint of another implementation, which [`resolve`] accepts.
@@ -192,8 +192,8 @@ pub(crate) fn foreign_text(addr: &SocketAddr, fields: &PeerAddress) -> String {
     format!("{FOREIGN}{addr},pid={pid_on_fep},index={index},initiator={initiator}")
 }
 
-/// Parses the address of an endpoint of another implementation behind `uet:`. Fields that are not there have the values
-/// of `usual`.
+/// Parses the part behind `uet:` of the address of an endpoint of another implementation. Fields that are absent have
+/// the values of `usual`.
 ///
 /// # Errors
 /// A sentence that names the field of the address that is wrong.
@@ -264,7 +264,7 @@ pub(crate) fn resolve(
     resolve_host(node, service, numeric, want).map(Name::from)
 }
 
-/// Resolves `node` and `service` as `getaddrinfo` does.
+/// Resolves the host `node` and the port `service` as `getaddrinfo` does.
 fn resolve_host(
     node: Option<&str>,
     service: Option<&str>,
@@ -313,7 +313,7 @@ fn resolve_host(
         .ok_or(Errno::NODATA)
 }
 
-/// The port of a UDP service by name (`/etc/services`).
+/// Returns the port of the UDP service with this name (`/etc/services`).
 fn service_port(name: &str) -> Result<u16> {
     let name = std::ffi::CString::new(name).map_err(|_| Errno::NODATA)?;
     // SAFETY: an `addrinfo` is integers and pointers, for which zero is a value.

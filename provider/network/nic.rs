@@ -1,4 +1,4 @@
-//! The interfaces an endpoint may live on: what `net` found, reduced to what `getinfo` reports.
+//! The network interfaces on which endpoints can be opened: what `net` found, reduced to what `getinfo` reports.
 
 use std::net::{IpAddr, UdpSocket};
 
@@ -8,24 +8,24 @@ use crate::abi::errno::{Errno, Result};
 use crate::host::logger::USER;
 use crate::host::param::params;
 
-/// One address of one interface.
+/// A network interface with one of its IP addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct Nic {
-    /// Interface name: the domain's name.
+    /// Name of the network interface, which is the name of the domain.
     pub(crate) name: String,
-    /// The address endpoints bind to.
+    /// The IP address to which endpoints bind.
     pub(crate) ip: IpAddr,
-    /// Its network, `10.0.0.0/24`: the fabric's name.
+    /// The interface's network, such as `10.0.0.0/24`, which is the name of the fabric.
     pub(crate) network: String,
-    /// Length of the network's prefix in bits.
+    /// Length of the network's address prefix in bits.
     pub(crate) prefix: u8,
-    /// Link speed in Mb/s, if the interface reports one.
+    /// Speed of the link in Mb/s, if the interface reports one.
     pub(crate) speed_mbps: Option<u64>,
-    /// Interface MTU in bytes.
+    /// MTU of the interface in bytes.
     pub(crate) mtu: u32,
-    /// Kernel's index, the scope of link-local addresses.
+    /// Kernel's index of the interface, which is the scope of link-local addresses.
     pub(crate) index: u32,
-    /// True if the interface is operational (IFF_RUNNING).
+    /// True if the link of the interface works (IFF_RUNNING).
     pub(crate) running: bool,
 }
 
@@ -45,16 +45,16 @@ impl From<Iface> for Nic {
 }
 
 impl Nic {
-    /// Returns whether an address is in the interface's network.
+    /// Returns whether an address belongs to the network of the interface.
     fn has_neighbour(&self, ip: IpAddr) -> bool {
         self.ip.is_ipv4() == ip.is_ipv4()
             && iface::masked(self.ip, self.prefix) == iface::masked(ip, self.prefix)
     }
 }
 
-/// Returns the interface for an address of this host that is no interface's own, such as 127.0.1.1: the one in whose
-/// network the address is, or else loopback, over which the kernel routes local addresses. Endpoints bind to the address.
-/// `None` if the kernel does not let a socket bind to the address.
+/// Returns the interface for an address of this host that no interface has, such as 127.0.1.1: the interface in whose
+/// network the address is, or else loopback, over which the kernel routes local addresses. Endpoints bind to the
+/// address. `None` if the kernel does not let a socket bind to it.
 pub(crate) fn of_local_address<'a>(
     nics: impl Iterator<Item = &'a Nic> + Clone,
     ip: IpAddr,
@@ -67,10 +67,10 @@ pub(crate) fn of_local_address<'a>(
 }
 
 /// # Errors
-/// The system's, with a warning: descriptors are short, perhaps.
+/// The system's error, with a warning: descriptors are short, perhaps.
 fn list_all() -> Result<Vec<Iface>> {
     iface::list().map_err(|error| {
-        log::warn!(target: USER, "cannot list the network interfaces: {error}");
+        log::warn!(target: USER, "cannot list the network interfaces of this host: {error}");
         error.into()
     })
 }
@@ -108,8 +108,8 @@ pub(crate) fn list(everything: bool) -> Vec<Nic> {
     nics
 }
 
-/// Returns the interface of a domain: by name, and by address when the interface has several. Without either, returns
-/// the best interface.
+/// Returns the interface of a domain by its name, and by its address if the interface has several. Without either,
+/// returns the best interface.
 ///
 /// # Errors
 /// `FI_ENODATA` when there is none, the system's when it does not say.
@@ -124,7 +124,7 @@ pub(crate) fn find(name: Option<&str>, ip: Option<IpAddr>) -> Result<Nic> {
         .or_else(|| of_local_address(named.clone(), ip?))
         .or_else(|| named.clone().next().cloned());
     found.ok_or_else(|| {
-        log::warn!(target: USER, "no interface {name:?} with address {ip:?}");
+        log::warn!(target: USER, "the domain cannot be opened: no interface {name:?} with address {ip:?} is up on this host");
         Errno::NODATA
     })
 }

@@ -8,7 +8,7 @@ use crate::abi::errno::{Errno, Result};
 use crate::host::logger::USER;
 use crate::host::param::{EncryptionPolicy, Params, WireKind};
 
-/// The payload sizes of the standard's wire.
+/// The payload sizes in bytes that packets of the UE standard's wire may have.
 const STANDARD_PAYLOADS: [u16; 4] = [8192, 4096, 2048, 1024];
 /// The payload of SUET's packets over Ethernet: its provider's datagrams have at most 1472 bytes.
 const SUET_PAYLOAD: u16 = 1416;
@@ -22,7 +22,7 @@ pub(crate) fn usual_address(params: &Params) -> Option<PeerAddress> {
     }
 }
 
-/// Returns the parameters with which an endpoint opens, as its wire needs them.
+/// Returns the parameters with which an endpoint opens, changed as its wire format needs them.
 ///
 /// # Errors
 /// `FI_EACCES` or `FI_EINVAL`, with a warning, if a parameter does not go together with the wire.
@@ -66,8 +66,8 @@ pub(crate) fn adapt(params: &Params, keyed: bool) -> Result<Params> {
     Ok(params)
 }
 
-/// Returns the wire of the peers, if they are of another implementation. Packets have at most `packet` bytes of UDP
-/// payload.
+/// Returns the wire format of the peers, if they are of another implementation. Packets have at most `packet` bytes of
+/// UDP payload.
 ///
 /// # Errors
 /// `FI_EINVAL`, with a warning, if no payload size of the wire fits.
@@ -100,13 +100,13 @@ pub(crate) fn of(params: &Params, packet: usize) -> Result<Option<ForeignWire>> 
     Ok(wire)
 }
 
-/// Returns the UDP payload of the longest packet of a wire, with its checksum.
+/// Returns the UDP payload of the longest packet of a wire format, with its checksum, in bytes.
 pub(crate) fn packet_size(params: &Params, wire: &ForeignWire) -> usize {
     let crc = if crc_form(params).is_some() { CRC_LEN } else { 0 };
     usize::from(wire.payload + ForeignWire::HEADERS) + crc
 }
 
-/// Returns the form of the checksum of packets that are not encrypted, if they have one.
+/// Returns the form of the checksum that unencrypted packets have, if they have one.
 pub(crate) fn crc_form(params: &Params) -> Option<CrcForm> {
     match params.wire {
         WireKind::Uet => Some(CrcForm::Headers),
@@ -114,12 +114,13 @@ pub(crate) fn crc_form(params: &Params) -> Option<CrcForm> {
     }
 }
 
-/// Returns the JobID of an endpoint: SUET sends 0 and looks at none.
+/// Returns the JobID that an endpoint sends: 0 on the wire of SUET, which ignores JobIDs.
 pub(crate) const fn job_id(params: &Params, job_id: u32) -> u32 {
     if matches!(params.wire, WireKind::Suet) { 0 } else { job_id }
 }
 
-/// Checks that the congestion control works with peers of another implementation.
+/// Checks that the congestion control works with peers of another implementation: it must not need peers that run it as
+/// well.
 ///
 /// # Errors
 /// `FI_EINVAL`, with a warning.

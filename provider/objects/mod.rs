@@ -28,20 +28,20 @@ pub(crate) use table::{
 /// only [`publish`] hands pointers to it to the application, and no other type's `fid` has the table of
 /// [`Object::ops`].
 pub(crate) unsafe trait Object: Sized {
-    /// libfabric's structure.
+    /// libfabric's structure that the object begins with.
     type Fid;
-    /// `fid::ops`, a static of this type alone.
+    /// Returns the table in `fid::ops`, a static that only objects of this type use.
     fn ops() -> &'static ffi::fi_ops;
     /// Returns the count of objects that refer to this one.
     fn users(&self) -> &Users;
 }
 
-/// Returns the `struct fid` of a new object.
+/// Returns the `struct fid` with which a new object begins.
 pub(crate) fn fid(class: usize, context: *mut c_void, ops: &'static ffi::fi_ops) -> ffi::fid {
     ffi::fid { fclass: class, context, ops: core::ptr::from_ref(ops).cast_mut() }
 }
 
-/// Hands a new object to the application.
+/// Hands a new object to the application, which owns it until it closes it.
 pub(crate) fn publish<T: Object>(object: Arc<T>) -> *mut T::Fid {
     Arc::into_raw(object).cast_mut().cast()
 }
@@ -91,7 +91,7 @@ pub(crate) unsafe fn share<T: Object, P>(ptr: *const P) -> Result<Arc<T>> {
     }
 }
 
-/// The number of objects that refer to one, and the process that opened it.
+/// The number of objects that refer to an object, and the process that opened it.
 pub(crate) struct Users {
     count: AtomicUsize,
     process: Process,
@@ -103,9 +103,9 @@ impl Default for Users {
     }
 }
 
-/// Takes the application's reference back: fi_close. `None` when a forked child closes what its
-/// parent opened: it shares that with the parent, down to locks that a thread of the parent may
-/// have held, so nothing of it is touched.
+/// Takes back the application's reference to an object: fi_close. Returns `None` if a forked child closes an object of
+/// its parent, which then stays untouched: the child shares it with the parent, down to locks that a thread of the
+/// parent may have held.
 ///
 /// # Safety
 /// As [`get`]; the application does not use the pointer afterwards.
@@ -128,7 +128,7 @@ pub(crate) unsafe fn retire<T: Object, P>(ptr: *const P) -> Result<Option<Arc<T>
     Ok(Some(unsafe { Arc::from_raw(ptr.cast::<T>()) }))
 }
 
-/// A counted use of another object.
+/// A counted reference to another object, which cannot be closed meanwhile.
 pub(crate) struct ObjectRef<T: Object>(Arc<T>, AtomicBool);
 
 impl<T: Object> ObjectRef<T> {
@@ -137,7 +137,7 @@ impl<T: Object> ObjectRef<T> {
         Self(object, AtomicBool::new(false))
     }
 
-    /// Ends the use now, although a thread of ours may keep the holder in memory a little longer.
+    /// Ends the reference now, although a thread of the provider may keep its holder in memory a little longer.
     pub(crate) fn release(&self) {
         if !self.1.swap(true, Ordering::AcqRel) {
             self.0.users().count.fetch_sub(1, Ordering::AcqRel);
@@ -164,7 +164,7 @@ impl<T: Object> Drop for ObjectRef<T> {
     }
 }
 
-/// A `fid_*` inside an object. It is ours until the object is published, then the C side's:
+/// A `fid_*` structure inside an object. The provider owns it until the object is published, and the C side afterwards:
 /// libfabric's core writes to some fields (`api_version`) and reads the rest.
 #[repr(transparent)]
 pub(crate) struct Cell<T>(UnsafeCell<T>);
@@ -174,7 +174,7 @@ impl<T> Cell<T> {
         Self(UnsafeCell::new(fid))
     }
 
-    /// For C; and for us as long as the object is not published.
+    /// Returns the pointer to the structure, for C and for the provider before the object is published.
     pub(crate) const fn get(&self) -> *mut T {
         self.0.get()
     }

@@ -1,4 +1,4 @@
-//! The process that an object belongs to. A forked child must not use the objects of its parent.
+//! The identity of the process that an object belongs to. A forked child must not use the objects of its parent.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 #[cfg(not(miri))]
@@ -16,13 +16,13 @@ extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The process to which an object belongs. After a fork the child's copies of the parent's objects
-/// are dead (they share sockets with the parent), and calls on them return -FI_ENODEV.
+/// The process to which an object belongs. After a fork the child's copies of the parent's objects are unusable (they
+/// share sockets with the parent), and calls on them return -FI_ENODEV.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process(u32);
 
 impl Process {
-    /// This one.
+    /// Returns the identity of this process.
     pub(crate) fn current() -> Self {
         // Miri does not know pthread_atfork, nor fork.
         #[cfg(not(miri))]
@@ -35,7 +35,7 @@ impl Process {
         Self(FORKS.load(Ordering::Relaxed))
     }
 
-    /// Returns whether we still are that process.
+    /// Returns whether this process is still the one that opened the object.
     #[inline]
     pub(crate) fn is_current(self) -> bool {
         self.0 == FORKS.load(Ordering::Relaxed)
@@ -49,8 +49,8 @@ impl Process {
     }
 }
 
-/// A value of the current process: a forked child starts with a fresh one, because the parent's may
-/// be locked by a thread that the child does not have. Values are never freed.
+/// A value of the current process. A forked child starts with a new value, because the parent's may be locked by a
+/// thread that the child does not have. Values are never freed.
 pub(crate) struct PerProcess<T: 'static>(AtomicPtr<(Process, T)>);
 
 impl<T: Default + Sync> PerProcess<T> {
@@ -58,7 +58,7 @@ impl<T: Default + Sync> PerProcess<T> {
         Self(AtomicPtr::new(core::ptr::null_mut()))
     }
 
-    /// This process's value.
+    /// Returns the value of this process; a forked child gets a value of its own.
     pub(crate) fn get(&self) -> &'static T {
         let process = Process::current();
         let found = self.0.load(Ordering::Acquire);

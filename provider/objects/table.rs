@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_int, c_void};
 use crate::abi::errno::Errno;
 use crate::abi::ffi;
 
-/// The pointer libfabric wants for a static operation table. It never writes through it.
+/// Returns the pointer that libfabric wants for a static operation table. It never writes through it.
 pub(crate) fn table<T, U>(ops: &'static T) -> *mut U {
     core::ptr::from_ref(ops).cast_mut().cast()
 }
@@ -50,7 +50,7 @@ pub(crate) unsafe extern "C" fn no_ops_set(
     Errno::NOSYS.code()
 }
 
-/// A `struct fi_ops`: the functions given, -FI_ENOSYS for the rest.
+/// Builds a `struct fi_ops` of the functions given; the others return -FI_ENOSYS.
 macro_rules! fi_ops {
     (close: $close:expr $(, bind: $bind:expr)? $(, control: $control:expr)? $(,)?) => {
         $crate::abi::ffi::fi_ops {
@@ -65,7 +65,7 @@ macro_rules! fi_ops {
     };
 }
 
-/// The first argument if there is one, else the second.
+/// Expands to the first argument if there is one, else to the second.
 macro_rules! or {
     (, $default:expr) => {
         Some($default)

@@ -54,11 +54,11 @@ use crate::reports::fault::Fault;
 
 use schedule::{Kind, Local, Piece, Round, Schedule, schedule};
 
-/// Contexts of ours, for the engine (`staging.rs` and `optional/triggered_work.rs` have others).
+/// Bit of the engine's contexts of collective operations (`staging.rs` and `optional/triggered_work.rs` use others).
 const OURS: u64 = 1 << 61;
-/// Remote CQ data of a marked message.
+/// Remote CQ data that marks a message of a member that cannot go on with an operation.
 const MARK: u64 = 1;
-/// Bytes of a group's key.
+/// Size of the key of a group of endpoints, in bytes.
 const KEY_SIZE: usize = size_of::<u64>();
 /// The operation that combines the members' parts of a key. The order in which they are combined must not matter.
 const KEY_FROM_PARTS: (AmoOp, AmoType) = (AmoOp::Bxor, AmoType::Uint64);
@@ -79,18 +79,18 @@ fn key_part(instance: u32, joins: u32, rank: usize) -> u64 {
 /// A group of endpoints that call collective operations together.
 #[derive(Clone)]
 pub(crate) struct Group {
-    /// The members' addresses, by rank.
+    /// The members' addresses (`fi_addr_t`), by rank in the group.
     members: Arc<[u64]>,
     rank: usize,
     /// A number that all members of the group share and no other group has. Until the join has ended, it follows from
     /// the members' addresses alone.
     key: u64,
-    /// Operations that were called.
+    /// Number of collective operations that were called on the group.
     calls: u64,
 }
 
 impl Group {
-    /// The members of a set, of whom the endpoint with this name must be one.
+    /// Returns the group of the members of a set, of which the endpoint with this name must be one.
     ///
     /// # Errors
     /// `FI_EINVAL`.
@@ -117,7 +117,7 @@ impl Group {
         Ok(Self { members: members.into(), rank, key, calls: 0 })
     }
 
-    /// The rank of a member.
+    /// Returns the rank of a member in the group.
     ///
     /// # Errors
     /// `FI_EINVAL` for an address that is not a member.
@@ -140,14 +140,14 @@ pub(crate) enum CollectiveKind {
     Gather(u64),
 }
 
-/// A call, its buffers in memory of any kind.
+/// The arguments of a collective call. Its buffers may be in memory of any kind.
 pub(crate) struct CollectiveCall {
     pub(crate) kind: CollectiveKind,
-    /// `fi_mc_addr`.
+    /// The group of the operation, as the application names it (`fi_mc_addr`).
     pub(crate) group: u64,
-    /// Bytes of a member's share.
+    /// Bytes of one member's share of the values.
     pub(crate) block: usize,
-    /// The operation that combines values, if any does.
+    /// The operation that combines the members' values, and their type, if the call combines values.
     pub(crate) combine: Option<(AmoOp, AmoType)>,
     /// The addresses of the values and of the results, as far as this member has any.
     pub(crate) input: u64,
@@ -156,31 +156,31 @@ pub(crate) struct CollectiveCall {
     pub(crate) context: u64,
 }
 
-/// The receiver of an operation's end.
+/// The object that the end of an operation is reported to.
 pub(crate) enum EndReport {
-    /// A completion queue.
+    /// The end is reported to the completion queue for transmissions.
     Call { context: u64, result: Option<squall_base::UserSlice> },
-    /// The event queue.
+    /// The end of a join is reported to the event queue.
     Join { fid: usize, context: usize },
-    /// No one: the application has left the group.
+    /// The end is not reported, because the application has left the group.
     Nobody,
 }
 
-/// An operation under way.
+/// A collective operation that is in progress.
 struct ActiveOperation {
     group: u64,
     members: Arc<[u64]>,
     tag: u64,
     schedule: Schedule,
-    /// The memory of the operation; no operation of the engine refers to it when `pending` is 0.
+    /// The memory of the operation. No operation of the engine refers to it while `pending` is 0.
     memory: Bounce,
     combine: Option<(AmoOp, AmoType)>,
-    /// The round.
+    /// Index of the current round of the operation's schedule.
     at: usize,
     begun: bool,
-    /// The send of the round found no room yet.
+    /// The engine had no room yet for the send of the current round.
     unsent: bool,
-    /// The operations of the current round that have not ended.
+    /// Number of sends and receives of the current round that have not ended.
     pending: u32,
     failed: Option<OpError>,
     end: EndReport,
@@ -188,50 +188,50 @@ struct ActiveOperation {
     joins: Option<Group>,
 }
 
-/// The groups of an endpoint, and their operations.
+/// The groups that an endpoint has joined, and their collective operations.
 #[derive(Default)]
 pub(crate) struct Collectives {
     groups: HashMap<u64, Group>,
-    /// The number of joins that were called.
+    /// Number of joins that the endpoint has called.
     joins: u32,
     running: HashMap<u64, ActiveOperation>,
     /// Members that cannot be reached any more, by group and rank: a receive from one of whom nothing was heard since
     /// would wait for ever.
     gone: HashSet<(u64, usize)>,
-    /// Operations of which a part has ended.
+    /// Operations of which a send or a receive has ended, so that they may go on.
     ready: Vec<u64>,
-    /// Operations that found no room in the engine.
+    /// Operations for whose send or receive the engine had no room.
     blocked: Vec<u64>,
-    /// Operations that are over, whose end was not reported.
+    /// Operations that have ended and whose end was not reported yet.
     over: Vec<ActiveOperation>,
     next: u64,
-    /// The application was warned that nothing shows it the end of its operations.
+    /// The application was warned that no queue or counter shows it the end of its operations.
     warned: bool,
 }
 
 impl Collectives {
-    /// Returns whether there is something to do.
+    /// Returns whether any collective operation can go on or must be reported.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         !self.ready.is_empty() || self.is_blocked() || !self.over.is_empty()
     }
 
-    /// Returns whether something waits for room, which no event announces.
+    /// Returns whether any collective operation waits for room in the engine, which no event announces.
     pub(crate) fn is_blocked(&self) -> bool {
         !self.blocked.is_empty()
     }
 
-    /// Returns whether any is under way.
+    /// Returns whether any collective operation is in progress.
     pub(crate) fn is_running(&self) -> bool {
         !self.running.is_empty()
     }
 
-    /// Returns whether a group is being joined.
+    /// Returns whether the endpoint is joining a group.
     pub(crate) fn is_joining(&self) -> bool {
         self.running.values().any(|running| matches!(running.end, EndReport::Join { .. }))
     }
 
-    /// Returns whether a completion was one of ours.
+    /// Handles a completion if it is one of a collective operation. Returns whether it was.
     pub(crate) fn end(&mut self, done: &Completion) -> bool {
         if done.context & OURS == 0 || done.space != MatchSpace::Collective {
             return false;
@@ -350,7 +350,7 @@ impl ActiveOperation {
         u64::from_ne_bytes(unsafe { self.memory.at(0).cast::<[u8; KEY_SIZE]>().read() })
     }
 
-    /// Computes what this member has to compute after a round.
+    /// Computes the local part of a round: copies and combinations of values.
     fn compute(&mut self) {
         let Some(round) = self.schedule.rounds.get(self.at) else { return };
         for local in &round.then {
@@ -375,7 +375,7 @@ impl ActiveOperation {
 }
 
 impl Core {
-    /// Joins a group.
+    /// Begins to join a group of endpoints for collective operations.
     ///
     /// # Errors
     /// `FI_ENOMEM`.
@@ -418,7 +418,7 @@ impl Core {
         self.finish_collectives(bindings);
     }
 
-    /// Begins an operation of a group.
+    /// Begins a collective operation of a group.
     ///
     /// # Errors
     /// `FI_EINVAL` for a group that is not there, or a root that is not in it; `FI_ENOMEM`, `FI_EIO` when the values cannot
@@ -435,7 +435,7 @@ impl Core {
         let all = self.optional.collectives.as_mut().ok_or(Errno::INVAL)?;
         let group = all.groups.get_mut(&call.group).ok_or_else(|| {
             log::info!(
-                "collective refused: this endpoint has not joined the group coll_addr {:#x}",
+                "collective refused: coll_addr {:#x} is no group that this endpoint has joined; wait for FI_JOIN_COMPLETE",
                 call.group
             );
             Errno::INVAL
@@ -487,7 +487,7 @@ impl Core {
         Ok(())
     }
 
-    /// Continues operations as [`Core::advance_collectives`] does, and shows the application those that are over.
+    /// Continues operations as [`Core::advance_collectives`] does, and reports the end of those that have ended.
     #[cold]
     #[inline(never)]
     pub(crate) fn finish_collectives(&mut self, bindings: &Bindings) {
@@ -498,7 +498,7 @@ impl Core {
         over.into_iter().flatten().for_each(|running| report_end(bindings, running));
     }
 
-    /// Continues operations of which a part has ended, or that found no room, without showing anything to the
+    /// Continues operations of which a part has ended, or that found no room, without reporting anything to the
     /// application.
     #[cold]
     #[inline(never)]
@@ -539,7 +539,7 @@ impl Core {
     }
 }
 
-/// Begins the next rounds of an operation, as far as they can begin. Returns whether the operation is over.
+/// Begins the next rounds of an operation, as far as they can begin. Returns whether the operation has ended.
 fn advance_rounds(
     core: &mut Core,
     bindings: &Bindings,
@@ -612,7 +612,7 @@ fn receive_from(
     }
 }
 
-/// Returns whether a member was found not to be there any more.
+/// Returns whether the member with this rank was found to be gone.
 fn is_member_lost(core: &Core, running: &ActiveOperation, rank: usize) -> bool {
     core.optional.collectives.as_ref().is_some_and(|all| all.gone.contains(&(running.group, rank)))
 }
@@ -655,7 +655,7 @@ fn send(core: &mut Core, bindings: &Bindings, id: u64, running: &mut ActiveOpera
     }
 }
 
-/// An operation is over.
+/// Reports the end of a collective operation to its completion queue or event queue.
 fn report_end(bindings: &Bindings, mut running: ActiveOperation) {
     let all = running.schedule.size;
     match running.end {

@@ -20,13 +20,13 @@ use triggered_work::operations::TriggeredOperations;
 /// submitted ([`Facilities::must_stage`]), and after an operation of theirs has ended
 /// ([`Facilities::after_completion`]).
 pub(crate) struct Facilities {
-    /// Triggered and deferred operations that have begun.
+    /// Triggered and deferred operations of the endpoint that have begun.
     pub(crate) triggered: TriggeredOperations,
-    /// Receives that belong to a peer-provider owner.
+    /// Receives that a peer-provider owner posted for the endpoint.
     pub(crate) peer_receives: PeerReceives,
-    /// Groups and their operations, since the first was joined.
+    /// Groups for collective operations, and their operations, since the first group was joined.
     pub(crate) collectives: Option<Box<Collectives>>,
-    /// Operations on device memory, if the endpoint has FI_HMEM.
+    /// Operations on device memory, if the endpoint supports it (FI_HMEM).
     pub(crate) staging: Option<Box<Staging>>,
 }
 
@@ -48,18 +48,18 @@ impl Facilities {
         !op.is_host() || self.staging.as_ref().is_some_and(|staging| staging.is_waiting())
     }
 
-    /// Returns whether bytes are being copied between device memory and host memory.
+    /// Returns whether a copy between device memory and host memory is in progress.
     #[inline]
     pub(crate) fn is_copying(&self) -> bool {
         self.staging.as_ref().is_some_and(|staging| staging.is_busy())
     }
 
-    /// Returns whether something waits that no event announces.
+    /// Returns whether work waits for something that no event announces, so that polling must continue.
     pub(crate) fn waits_for_room(&self) -> bool {
         self.is_copying() || self.collectives.as_ref().is_some_and(|all| all.is_blocked())
     }
 
-    /// Returns whether a group is being joined.
+    /// Returns whether the endpoint is joining a group for collective operations.
     pub(crate) fn is_joining(&self) -> bool {
         self.collectives.as_ref().is_some_and(|all| all.is_joining())
     }
@@ -91,7 +91,7 @@ impl Facilities {
 }
 
 impl Core {
-    /// Continues copies and collective operations that have something to do. Returns whether a copy has ended.
+    /// Continues copies of device memory and collective operations that can go on. Returns whether a copy has ended.
     #[inline]
     pub(crate) fn advance_facilities(&mut self, bindings: &Bindings) -> bool {
         let busy = self.optional.is_copying() && self.advance_copies(bindings);

@@ -20,7 +20,7 @@ use crate::host::libfabric::host;
 use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 use crate::queues::cq::{Entry, ErrorEntry};
 
-/// Refuses FI_PEER with a libfabric whose structures we do not know.
+/// Checks that the structures for FI_PEER of the libfabric that loaded the provider are known.
 ///
 /// # Errors
 /// `FI_EINVAL`, as fi_peer(3) has it.
@@ -28,18 +28,18 @@ fn check() -> Result<()> {
     if host().has_peer_providers() {
         return Ok(());
     }
-    log::info!("FI_PEER needs libfabric 2.3 or later; this release is older");
+    log::info!("FI_PEER refused: it needs libfabric 2.3 or later, and the one in use is older");
     Err(Errno::INVAL)
 }
 
-/// `struct fid_peer_cq`, the owner's.
+/// `struct fid_peer_cq`: the completion queue of the peer-provider owner.
 #[repr(C)]
 struct PeerCq {
     fid: ffi::fid,
     owner_ops: *const CqOwnerOps,
 }
 
-/// `struct fi_ops_cq_owner`.
+/// `struct fi_ops_cq_owner`: the functions by which completions are written to the owner's queue.
 #[repr(C)]
 struct CqOwnerOps {
     size: usize,
@@ -56,14 +56,14 @@ struct CqOwnerOps {
     writeerr: unsafe extern "C" fn(*mut PeerCq, *const CqErrEntry) -> isize,
 }
 
-/// `struct fi_peer_cq_context`, and the one of receive contexts: both have a size and a pointer.
+/// `struct fi_peer_cq_context`, and the structure of the same form for receive contexts: a size and a pointer.
 #[repr(C)]
 struct Context<T> {
     size: usize,
     object: *mut T,
 }
 
-/// Returns the owner's object that a context names.
+/// Returns the owner's object that an application's context names.
 ///
 /// # Safety
 /// `context` is NULL or a context of the call that it came with.
@@ -77,7 +77,7 @@ unsafe fn import<T>(context: *mut c_void) -> Result<*mut T> {
     if context.object.is_null() { Err(Errno::INVAL) } else { Ok(context.object) }
 }
 
-/// The completion queue of the peer-provider owner, into which our completions go.
+/// The completion queue of the peer-provider owner, into which this provider's completions go.
 pub(crate) struct OwnerCq(*mut PeerCq);
 
 // SAFETY: the owner's queue is shared by all who write to it, and the owner does the locking (fi_peer(3), "write()").
@@ -98,7 +98,7 @@ impl OwnerCq {
         unsafe { import(context) }.map(Self)
     }
 
-    /// Writes a completion.
+    /// Writes a completion into the owner's completion queue.
     pub(crate) fn write(&self, entry: &Entry) {
         let len = usize::try_from(entry.len).unwrap_or(usize::MAX);
         // SAFETY: `new` was promised that the queue, and so its table, is valid until the queue that holds this value
@@ -115,7 +115,7 @@ impl OwnerCq {
         }
     }
 
-    /// Writes an error.
+    /// Writes an error entry into the owner's completion queue.
     pub(crate) fn write_error(&self, failure: &ErrorEntry) {
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let ErrorEntry { entry, excess, errno, code, .. } = failure;
@@ -151,7 +151,7 @@ fn pointer(address: u64) -> *mut c_void {
     core::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))
 }
 
-/// `struct fi_peer_rx_entry`: the owner's entry for one message.
+/// `struct fi_peer_rx_entry`: the owner's entry for one message that is matched or waits.
 #[repr(C)]
 pub(crate) struct RxEntry {
     srx: *mut PeerSrx,
@@ -168,7 +168,7 @@ pub(crate) struct RxEntry {
     iov: *mut ffi::iovec,
 }
 
-/// `struct fi_peer_match_attr`.
+/// `struct fi_peer_match_attr`: the source, tag and size of a message that the owner is to match.
 #[repr(C)]
 struct MatchAttr {
     addr: u64,
@@ -179,7 +179,7 @@ struct MatchAttr {
 type GetEntryFn = unsafe extern "C" fn(*mut PeerSrx, *mut MatchAttr, *mut *mut RxEntry) -> c_int;
 type EntryFn = unsafe extern "C" fn(*mut RxEntry) -> c_int;
 
-/// `struct fi_ops_srx_owner`.
+/// `struct fi_ops_srx_owner`: the functions of the owner's shared receive context.
 #[repr(C)]
 struct SrxOwnerOps {
     size: usize,
@@ -187,13 +187,13 @@ struct SrxOwnerOps {
     get_tag: GetEntryFn,
     queue_msg: EntryFn,
     queue_tag: EntryFn,
-    /// Optional: some owners do not have this function.
+    /// Makes the owner ask again for unknown sources. Some owners do not have this function.
     foreach_unspec_addr:
         Option<unsafe extern "C" fn(*mut PeerSrx, unsafe extern "C" fn(*mut RxEntry) -> u64)>,
     free_entry: unsafe extern "C" fn(*mut RxEntry),
 }
 
-/// `struct fi_ops_srx_peer`: ours.
+/// `struct fi_ops_srx_peer`: the functions of this provider that the owner calls.
 #[repr(C)]
 pub(crate) struct SrxPeerOps {
     pub(crate) size: usize,
@@ -203,7 +203,7 @@ pub(crate) struct SrxPeerOps {
     pub(crate) discard_tag: EntryFn,
 }
 
-/// `struct fid_peer_srx`, the owner's.
+/// `struct fid_peer_srx`: the shared receive context of the owner.
 #[repr(C)]
 struct PeerSrx {
     ep_fid: ffi::fid_ep,
@@ -211,58 +211,58 @@ struct PeerSrx {
     peer_ops: *mut SrxPeerOps,
 }
 
-/// A message for which the owner is asked for a receive.
+/// A message for which the owner is asked for a matching receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
     pub(crate) tagged: bool,
     pub(crate) tag: u64,
     pub(crate) len: u64,
-    /// `fi_addr_t`, as far as it is known.
+    /// Source of the message (`fi_addr_t`), as far as it is known.
     pub(crate) source: u64,
     pub(crate) data: Option<u64>,
 }
 
-/// An entry that the owner has given to us, until it is given back.
+/// An entry that the owner has given to this provider, until it is given back.
 pub(crate) struct OwnerEntry(*mut RxEntry);
 
 // SAFETY: an entry belongs to one side at a time, and the owner gives and takes it under its lock (fi_peer(3)); which
 // thread of ours looks at it then does not matter.
 unsafe impl Send for OwnerEntry {}
 
-/// The owner's answer for a message.
+/// The owner's answer to the question for a receive that matches a message.
 pub(crate) enum MatchResult {
-    /// The owner has a receive for the message.
+    /// The owner has a receive for the message, which this entry describes.
     Receive(OwnerEntry),
-    /// The message waits at the owner, with this entry.
+    /// The message must wait at the owner for a receive. This entry stands for it.
     Wait(OwnerEntry),
 }
 
 impl OwnerEntry {
-    /// Returns the entry to give back to the owner.
+    /// Returns the entry's pointer, to give the entry back to the owner.
     fn into_raw(self) -> *mut RxEntry {
         self.0
     }
 
-    /// Returns the application's context.
+    /// Returns the application's context of the receive.
     pub(crate) fn context(&self) -> u64 {
         // SAFETY: the owner lent the entry, so it is there until it is given back.
         unsafe { (*self.0).context }.expose_provenance() as u64
     }
 
-    /// Returns the receive's flags, such as FI_COMPLETION.
+    /// Returns the flags of the receive, such as FI_COMPLETION.
     pub(crate) fn flags(&self) -> u64 {
         // SAFETY: the owner lent the entry, so it is there until it is given back.
         unsafe { (*self.0).flags }
     }
 
-    /// Returns the pieces of the receive's buffer.
+    /// Returns the pieces of the receive's buffer and their number.
     pub(crate) fn pieces(&self) -> (*const ffi::iovec, usize) {
         // SAFETY: the owner lent the entry, so it is there until it is given back.
         unsafe { ((*self.0).iov.cast_const(), (*self.0).count) }
     }
 }
 
-/// `struct fid_ep` of a shared receive context, which refers to the owner's.
+/// A shared receive context, `struct fid_ep`, which refers to the one of the peer-provider owner.
 #[repr(C)]
 pub(crate) struct Srx {
     fid: Cell<ffi::fid_ep>,
@@ -292,7 +292,7 @@ unsafe impl Object for Srx {
 static FI_OPS: Table<ffi::fi_ops> = Table(objects::fi_ops!(close: close));
 
 boundary::exports! {
-    /// `fi_srx_context`, which imports a peer-provider owner's context.
+    /// Imports the shared receive context of a peer-provider owner: `fi_srx_context`.
     pub(crate) status open(
         domain: *mut ffi::fid_domain,
         attr: *mut ffi::fi_rx_attr,
@@ -301,7 +301,9 @@ boundary::exports! {
     ) -> c_int => {
         let place = Out::new(srx)?;
         if attr.as_ref().is_none_or(|attr| attr.op_flags & flags::PEER == 0) {
-            log::info!("fi_srx_context is supported for peer providers only (FI_PEER)");
+            log::info!(
+                "fi_srx_context refused: squall supports it for peer providers only (FI_PEER in op_flags)"
+            );
             return Err(Errno::NOSYS);
         }
         place.write(Srx::import(objects::share(domain)?, context)?)
@@ -343,14 +345,14 @@ impl Srx {
         core::ptr::eq(&raw const **self.domain, domain)
     }
 
-    /// Returns the owner's functions.
+    /// Returns the functions of the owner's shared receive context.
     fn owner_ops(&self) -> &SrxOwnerOps {
         // SAFETY: `import` was promised that the owner's context, whose table this is, stays valid until this object is
         // closed.
         unsafe { &*(*self.owner).owner_ops }
     }
 
-    /// Asks the owner for a receive.
+    /// Asks the owner for a receive that matches a message.
     ///
     /// # Errors
     /// The owner's error.
@@ -401,7 +403,7 @@ impl Srx {
         if rc == 0 { Ok(()) } else { Err(Errno(rc.saturating_neg().max(1))) }
     }
 
-    /// Gives an entry back that is not used any more.
+    /// Gives an entry that is not used any more back to the owner.
     pub(crate) fn free(&self, entry: OwnerEntry) {
         // SAFETY: the owner lent it, and nothing of ours names it after `into_raw`; `import` was
         // promised that the table is valid, and the caller that makes us progress holds the owner's lock (fi_peer(3)).

@@ -20,43 +20,45 @@ use crate::endpoint::bindings::Bindings;
 use crate::endpoint::endpoint_core::Core;
 use crate::host::limits;
 
-/// Contexts of ours, for the engine: no application's, nor deferred work's (`optional/triggered_work.rs`).
+/// Bit of the engine's contexts of staged operations; applications and deferred work use others.
 const OURS: u64 = 1 << 62;
 
-/// A buffer that bytes arrive in, and the host memory that replaces it in the engine.
+/// A device buffer that bytes arrive for, and the host memory that receives them in its place.
 #[derive(Clone)]
 struct Destination {
     bounce: Arc<Bounce>,
     place: Buf,
 }
 
-/// A transmitting operation that is not in the engine yet. Dropped, its copies are waited for before their memory goes.
+/// A transmit operation whose data is being copied to host memory before the engine gets it. Dropping it waits for the
+/// copies before their memory is freed.
 struct QueuedOperation {
     copies: Vec<PendingCopy>,
     failed: Option<CopyError>,
     op: Operation,
-    /// The context of its staged buffers, if it has any.
+    /// Context of the operation's record of replaced buffers, if it has any.
     staged: Option<u64>,
 }
 
-/// A transmitting operation with stand-ins, as the application knows it.
+/// A transmit operation whose buffers were replaced by host memory, with the values that the application knows it by.
 struct StagedOperation {
     context: u64,
     visibility: Visibility,
-    /// The address of its buffer.
+    /// The address of the application's buffer.
     base: u64,
-    /// Keeps the memory that it reads from.
+    /// Keeps the host memory that the operation reads from, until the operation has ended.
     _sources: Vec<Bounce>,
     result: Option<Destination>,
 }
 
-/// A receive with a stand-in.
+/// A receive whose device buffer is replaced by host memory.
 struct StagedReceive {
     to: Destination,
     multi: bool,
 }
 
-/// An operation that has ended but for the copy of what it brought. As [`QueuedOperation`] when dropped.
+/// An operation that has ended in the engine and whose received data is being copied to device memory. Dropping it
+/// waits for the copies before their memory is freed.
 struct ArrivedOperation {
     copies: Vec<PendingCopy>,
     failed: Option<CopyError>,
@@ -64,19 +66,19 @@ struct ArrivedOperation {
     _from: Option<Arc<Bounce>>,
 }
 
-/// See the module's documentation.
+/// The operations on device memory of an endpoint, with the host memory that replaces their buffers.
 #[derive(Default)]
 pub(crate) struct Staging {
     waiting: VecDeque<QueuedOperation>,
     arriving: VecDeque<ArrivedOperation>,
-    /// Operations with staged buffers, by context.
+    /// Operations whose buffers are replaced by host memory, by their context in the engine.
     staged: HashMap<u64, StagedOperation>,
-    /// Receives with staged buffers, by the address of the host memory.
+    /// Receives whose buffers are replaced by host memory, by the address of that memory.
     posted: BTreeMap<u64, StagedReceive>,
     next: u64,
 }
 
-/// Polls copies, and keeps the first error. Returns whether all are over.
+/// Polls copies, and keeps the first error. Returns whether all copies have ended.
 fn poll_all(copies: &mut Vec<PendingCopy>, failed: &mut Option<CopyError>) -> bool {
     copies.retain_mut(|copy| match copy.poll() {
         Poll::Pending => true,
@@ -90,7 +92,7 @@ fn poll_all(copies: &mut Vec<PendingCopy>, failed: &mut Option<CopyError>) -> bo
     copies.is_empty()
 }
 
-/// The first memory of a buffer that is not the host's.
+/// Returns the memory space of the first piece of a buffer that is not host memory.
 fn space_of(buf: &Buf) -> Space {
     let spaces = buf.slices().iter().map(|slice| slice.space);
     spaces.into_iter().find(|space| !space.is_host()).unwrap_or(Space::HOST)
@@ -103,8 +105,8 @@ fn allocate_bounce(buf: &Buf) -> Result<(Bounce, Buf)> {
     Ok((bounce, slice))
 }
 
-/// Begins to copy between a buffer's bytes from `offset` on and as many of the host's, of which `bounce` has room for
-/// the whole buffer's. With `now` it is over on return.
+/// Begins to copy between the bytes of a buffer from `offset` on and host memory `bounce`, which has room for the whole
+/// buffer. With `now` the copy has ended on return.
 fn copy_buf(
     direction: CopyDirection,
     buf: &Buf,
@@ -134,18 +136,18 @@ fn copy_buf(
 }
 
 impl Staging {
-    /// Returns whether later operations must wait for earlier ones.
+    /// Returns whether later operations must wait for earlier ones whose data is being copied.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Returns whether a copy is in progress.
+    /// Returns whether a copy between device memory and host memory is in progress.
     pub(crate) fn is_busy(&self) -> bool {
         !self.waiting.is_empty() || !self.arriving.is_empty()
     }
 
-    /// Puts stand-ins into an operation, and begins the copies into them.
+    /// Replaces an operation's device buffers by host memory, and begins the copies into it.
     fn prepare(&mut self, mut op: Operation) -> Result<QueuedOperation> {
         let (mut sources, mut copies, mut failed) = (Vec::new(), Vec::new(), None);
         let (inject, host) = (op.options.inject, op.is_host());
@@ -200,7 +202,8 @@ impl Staging {
         Ok(QueuedOperation { copies, failed, op, staged: Some(id) })
     }
 
-    /// The end of an operation with stand-ins. What the application is to see of it now, or not yet.
+    /// Handles the end of an operation whose buffers were replaced. Returns what the application sees of it now, or
+    /// `None` while data must still be copied.
     #[cold]
     fn handle_staged_end(&mut self, done: &Completion) -> Option<Completion> {
         let staged = self.staged.remove(&done.context)?;
@@ -237,7 +240,7 @@ impl Staging {
         });
     }
 
-    /// Puts a stand-in into a receive. What it is known by, if it has one.
+    /// Replaces a receive's device buffer by host memory. Returns the key of the replacement, if there is one.
     pub(crate) fn post(&mut self, buf: &mut Buf, mode: RecvMode) -> Result<Option<u64>> {
         if buf.is_empty() || buf.is_host() {
             return Ok(None);
@@ -255,15 +258,15 @@ impl Staging {
         Ok(Some(slice.base))
     }
 
-    /// A receive was not taken.
+    /// Undoes [`Self::post`] for a receive that the engine did not accept.
     pub(crate) fn cancel_post(&mut self, base: Option<u64>) {
         if let Some(base) = base {
             self.posted.remove(&base);
         }
     }
 
-    /// The end of a receive, or of a part of it, if it has a stand-in. What the application is to see of it now, or not
-    /// yet; as it was, if it has none.
+    /// Handles the end of a receive, or of a part of it. If its buffer was replaced, returns what the application sees
+    /// now, or `None` while data must still be copied; otherwise returns `done` unchanged.
     fn end_receive(&mut self, mut done: Completion) -> Option<Completion> {
         let Some((&base, posted)) = self.posted.range(..=done.buf).next_back() else {
             return Some(done);
@@ -303,7 +306,7 @@ impl Staging {
 }
 
 impl Core {
-    /// Takes a transmitting operation that has buffers in memory of devices, or comes after such.
+    /// Takes a transmit operation that has buffers in device memory, or that follows such an operation.
     ///
     /// # Errors
     /// As `Endpoint::transmit`; `FI_EINVAL` for such a buffer on an endpoint without FI_HMEM.
@@ -315,7 +318,9 @@ impl Core {
             return Err(Errno::INVAL);
         }
         let Some(staging) = &mut self.optional.staging else {
-            log::info!("device buffer refused: the endpoint was opened without FI_HMEM");
+            log::info!(
+                "operation refused: its buffer is in device memory, and the endpoint was opened without FI_HMEM"
+            );
             return Err(Errno::INVAL);
         };
         if staging.waiting.len() >= limits::queue_size() {
@@ -328,7 +333,7 @@ impl Core {
         Ok(())
     }
 
-    /// Continues operations whose copies are over. Returns whether there were any.
+    /// Continues operations whose copies have ended. Returns whether there were any.
     #[cold]
     #[inline(never)]
     pub(crate) fn advance_copies(&mut self, bindings: &Bindings) -> bool {
@@ -387,7 +392,7 @@ impl Core {
     }
 }
 
-/// The end of an operation that the engine never saw.
+/// Returns the completion of an operation that failed before it entered the engine.
 fn unsent_completion(op: &Operation, error: OpError) -> Completion {
     let (kind, space, tag) = match &op.action {
         Action::Message { space, tag } => (OpKind::Send, *space, *tag),

@@ -23,11 +23,12 @@ use crate::optional::triggered_work::operations::{begin_receive, begin_transmit}
 use crate::queues::cntr::Cntr;
 pub(crate) use request::control;
 
-/// The condition under which work begins.
+/// The condition, a threshold of a counter, under which triggered work begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Condition {
     pub(crate) threshold: u64,
-    /// Operations that failed count as well: so for deferred work, whose counter is judged by both numbers.
+    /// Failed operations count as well. That applies to deferred work, whose condition is on the sum of both numbers of
+    /// the counter.
     pub(crate) errors_count: bool,
 }
 
@@ -38,13 +39,13 @@ impl Condition {
     }
 }
 
-/// An operation that begins later. It does not keep its endpoint or counter open.
+/// An operation that begins when its condition is met. It does not keep its endpoint or counter open.
 pub(crate) enum Task {
     Transmit(Weak<Endpoint>, Transmit),
     Receive(Weak<Endpoint>, Receive),
-    /// FI_OP_CNTR_SET.
+    /// Sets a counter (FI_OP_CNTR_SET).
     Set(Weak<Cntr>, u64),
-    /// FI_OP_CNTR_ADD.
+    /// Adds to a counter (FI_OP_CNTR_ADD).
     Add(Weak<Cntr>, u64),
 }
 
@@ -58,16 +59,16 @@ impl Task {
     }
 }
 
-/// A task, with what is known of its request.
+/// A triggered task, with its condition and the request that it came from.
 pub(crate) struct Work {
     pub(crate) condition: Condition,
     pub(crate) task: Task,
-    /// A deferred work request, or a triggered operation, which ends as any other operation.
+    /// The deferred work request; `None` for a triggered operation, which ends like any other operation.
     pub(crate) deferred: Option<Deferred>,
 }
 
 impl Work {
-    /// Begins the work. Returns it if it has to begin later.
+    /// Begins the work. Returns the work if it must begin later, because there is no room.
     fn begin(self) -> Option<Self> {
         let Self { condition, task, deferred } = self;
         match task {
@@ -91,7 +92,7 @@ impl Work {
         None
     }
 
-    /// The context of a triggered operation of an endpoint.
+    /// Returns the context of the triggered operation, if it is one of this endpoint.
     fn context_of(&self, endpoint: &Endpoint) -> Option<u64> {
         match &self.task {
             Task::Transmit(ep, call) if core::ptr::eq(ep.as_ptr(), endpoint) => {
@@ -105,13 +106,13 @@ impl Work {
     }
 }
 
-/// The work that waits for a counter, by threshold, then in the order in which it came.
+/// The triggered work that waits for a counter, by threshold, then in the order in which it was submitted.
 #[derive(Default)]
 pub(crate) struct WaitingWork(Mutex<BTreeMap<(u64, u64), Work>>);
 
 impl WaitingWork {
-    /// Takes out the work that is due, in order. `look` calls its argument with the counter's value and errors, read
-    /// under the lock, and gets the answer whether more work waits.
+    /// Removes and returns the work whose conditions are met, in order. `look` calls its argument with the counter's
+    /// value and errors, read under the lock, and gets the answer whether more work waits.
     pub(crate) fn due(&self, look: impl FnOnce(&mut dyn FnMut((u64, u64)) -> bool)) -> Vec<Work> {
         let (mut waiting, mut due) = (self.0.lock(), Vec::new());
         look(&mut |(value, errors)| {
@@ -134,14 +135,14 @@ impl WaitingWork {
         mark();
     }
 
-    /// Takes out the first of which `which` says so.
+    /// Removes and returns the first waiting work for which `which` is true.
     fn take_one(&self, which: &dyn Fn(&Work) -> bool) -> Option<Work> {
         let mut waiting = self.0.lock();
         let key = waiting.iter().find(|(_, work)| which(work)).map(|(key, _)| *key)?;
         waiting.remove(&key)
     }
 
-    /// Takes out those of which `which` says so.
+    /// Removes and returns all waiting work for which `which` is true.
     fn take(&self, which: &dyn Fn(&Work) -> bool) -> Vec<Work> {
         let mut waiting = self.0.lock();
         let keys: Vec<_> =
@@ -150,8 +151,7 @@ impl WaitingWork {
     }
 }
 
-/// The place where deferred work begins: one side of an endpoint, whose queue may be full, or a counter, which is never
-/// full.
+/// The target of triggered work: one side of an endpoint, whose queue may be full, or a counter, which is never full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum WorkTarget {
     Transmit(*const Endpoint),
@@ -172,25 +172,26 @@ impl WorkTarget {
     }
 }
 
-/// Deferred work that is due, and whether a thread is beginning it.
+/// The triggered work of a domain that is due, and whether a thread is beginning it.
 #[derive(Default)]
 struct DueWork {
     queue: VecDeque<Work>,
-    /// A thread is beginning the work.
+    /// A thread is beginning the work that is due.
     running: bool,
-    /// Places that had no room since that thread began, and where no operation has ended since.
+    /// Targets (an endpoint's transmit or receive side) that had no room since that thread began, and where no
+    /// operation has ended since.
     full: Vec<WorkTarget>,
 }
 
 impl DueWork {
-    /// Takes out the first work that may begin. Work for a place that is full stays in the queue, in order.
+    /// Takes the first work that may begin. Work for a target that is full stays in the queue, in order.
     fn next(&mut self) -> Option<Work> {
         let full = &self.full;
         let at = self.queue.iter().position(|work| !full.contains(&work.task.target()))?;
         self.queue.remove(at)
     }
 
-    /// Puts work back for which there was no room, before all other work for the same place.
+    /// Puts work back for which there was no room, before all other work for the same target.
     fn put_back(&mut self, work: Work) {
         let place = work.task.target();
         let later = self.queue.iter().position(|other| other.task.target() == place);
@@ -199,14 +200,14 @@ impl DueWork {
     }
 }
 
-/// The work of a domain that is due.
+/// The triggered work of a domain whose conditions are met and that has not begun.
 #[derive(Default)]
 pub(crate) struct WorkQueue {
     /// False if no work is due. It is read without the lock, so true may be out of date.
     any: AtomicBool,
     due: Mutex<DueWork>,
     number: AtomicU64,
-    /// Counters that work was queued for.
+    /// Counters on which triggered work of this domain was queued.
     counters: Mutex<Vec<Weak<Cntr>>>,
 }
 
@@ -221,7 +222,7 @@ impl WorkQueue {
         self.any.store(!due.queue.is_empty(), Ordering::Release);
     }
 
-    /// More is due.
+    /// Adds work whose conditions are met.
     pub(crate) fn push(&self, more: Vec<Work>) {
         let mut due = self.due.lock();
         due.queue.extend(more);
@@ -255,7 +256,7 @@ impl WorkQueue {
         self.update(&due);
     }
 
-    /// `work` waits for `cntr`; it begins at once if the number is reached.
+    /// Submits `work` that waits for `cntr`; it begins at once if the threshold is reached.
     pub(crate) fn submit(&self, cntr: &Arc<Cntr>, work: Work) {
         let mut counters = self.counters.lock();
         counters.retain(|known| known.strong_count() > 0);
@@ -267,7 +268,7 @@ impl WorkQueue {
         self.run(None);
     }
 
-    /// Takes back what has not begun.
+    /// Removes the work that has not begun, for which `which` is true.
     fn take(&self, of: Option<&Cntr>, which: &dyn Fn(&Work) -> bool) -> Vec<Work> {
         let counters: Vec<_> = self.counters.lock().iter().filter_map(Weak::upgrade).collect();
         let wanted = counters.iter().filter(|cntr| of.is_none_or(|of| core::ptr::eq(of, &***cntr)));
@@ -283,7 +284,7 @@ impl WorkQueue {
         taken
     }
 
-    /// FI_CANCEL_WORK: takes back the requests that were made with the structure at `address`.
+    /// Removes the requests that were made with the structure at `address` and have not begun: FI_CANCEL_WORK.
     ///
     /// # Errors
     /// `FI_ENOENT` when all have begun.
@@ -292,13 +293,13 @@ impl WorkQueue {
         if self.take(None, &of).is_empty() { Err(Errno::NOENT) } else { Ok(()) }
     }
 
-    /// FI_FLUSH_WORK: takes back all requests, or those that wait for one counter.
+    /// Removes all deferred requests (FI_FLUSH_WORK), or those that wait for one counter.
     fn flush(&self, of: Option<&Cntr>) {
         drop(self.take(of, &|work| work.deferred.is_some()));
     }
 
-    /// fi_cancel: takes back a triggered operation of an endpoint, one alone where several have this context. `None`
-    /// when all have begun.
+    /// Removes a triggered operation of an endpoint that has not begun, for fi_cancel. Removes only one if several have
+    /// this context. Returns `None` if all have begun.
     pub(crate) fn cancel_triggered(&self, endpoint: &Endpoint, context: u64) -> Option<Task> {
         let of =
             |work: &Work| work.deferred.is_none() && work.context_of(endpoint) == Some(context);

@@ -21,7 +21,7 @@ use crate::waiting::set::WaitSet;
 use crate::waiting::{self, Sleeper, Waitable, Waiter, Waits};
 use watch::{Field, Processor, SLEEPER, WORK, Watch};
 
-/// The two numbers as a reader found them.
+/// A counter's number of successes and number of errors, as a reader last found them.
 #[derive(Default)]
 struct CounterPair {
     value: AtomicU64,
@@ -39,7 +39,7 @@ impl CounterPair {
     }
 }
 
-/// `struct fid_cntr` and what is behind it.
+/// A counter: `struct fid_cntr` and the provider's state behind it.
 #[repr(C)]
 pub(crate) struct Cntr {
     fid: Cell<ffi::fid_cntr>,
@@ -47,7 +47,7 @@ pub(crate) struct Cntr {
     domain: ObjectRef<Domain>,
     /// The counter's two numbers, and the marks of the sleepers and the work that wait for a change.
     watch: Watch<Processor>,
-    /// The numbers that the application has read last.
+    /// The numbers that the application read last, of successes and of errors.
     seen: CounterPair,
     /// The numbers that fi_poll found last, changed like the counter's when the application changes those.
     polled: CounterPair,
@@ -84,7 +84,7 @@ static OPS: Table<OpsCntr> = Table(OpsCntr {
 });
 
 boundary::exports! {
-    /// `fi_cntr_open`.
+    /// Opens a counter: `fi_cntr_open`.
     pub(crate) status open(
         domain: *mut ffi::fid_domain,
         attr: *mut CntrAttr,
@@ -160,7 +160,7 @@ boundary::exports! {
 }
 
 impl Cntr {
-    /// Opens a counter.
+    /// Creates a counter for `fi_cntr_open`.
     fn create(
         domain: Arc<Domain>,
         attr: &CntrAttr,
@@ -193,7 +193,7 @@ impl Cntr {
         Ok(objects::publish(opened))
     }
 
-    /// Counts an operation that has ended.
+    /// Counts the end of an operation, as a success or as an error.
     #[inline]
     pub(crate) fn count(&self, success: bool) {
         self.watch.add(if success { Field::Value } else { Field::Errors }, 1);
@@ -212,8 +212,8 @@ impl Cntr {
         }
     }
 
-    /// Wakes sleepers, and passes on the work that is due. It begins outside of the endpoint lock under which this may
-    /// be called.
+    /// Wakes sleepers, and queues the triggered work that is due. The work begins outside of the endpoint lock, under
+    /// which this may be called.
     #[cold]
     fn wake_and_queue_work(&self, marks: u8) {
         if marks & SLEEPER != 0 && self.watch.take_sleeper() {
@@ -238,7 +238,7 @@ impl Cntr {
         self.queue_due_work();
     }
 
-    /// Returns the work that waits for this counter.
+    /// Returns the triggered work that waits for this counter.
     pub(crate) fn waiting_work(&self) -> &WaitingWork {
         &self.waiting
     }
@@ -248,7 +248,7 @@ impl Cntr {
         core::ptr::eq(&raw const **self.domain, domain)
     }
 
-    /// fi_cntr_add.
+    /// Adds to the number of successes: fi_cntr_add.
     pub(crate) fn add(&self, value: u64) {
         self.watch.add(Field::Value, value);
         // Not the present number: fi_poll may not have shown all operations in it yet.
@@ -256,7 +256,7 @@ impl Cntr {
         self.notify_change();
     }
 
-    /// fi_cntr_set.
+    /// Sets the number of successes: fi_cntr_set.
     pub(crate) fn set(&self, value: u64) {
         let polled = self.polled.value.load(Ordering::Relaxed);
         let unseen = self.watch.get(Field::Value).wrapping_sub(polled);
@@ -265,22 +265,22 @@ impl Cntr {
         self.notify_change();
     }
 
-    /// Attaches an endpoint, which reading drives from now on.
+    /// Attaches an endpoint, on which reading the counter makes progress from now on.
     pub(crate) fn attach(&self, endpoint: &Arc<Endpoint>, sockets: &[RawFd]) -> Result<()> {
         self.driver.attach(&self.domain, &self.waits, endpoint, sockets)
     }
 
-    /// Detaches an endpoint, which closes.
+    /// Detaches an endpoint, which closes, from the counter.
     pub(crate) fn detach(&self, endpoint: &Endpoint, sockets: &[RawFd]) {
         self.driver.detach(&self.waits, endpoint, sockets);
     }
 
-    /// Drives every endpoint once. Returns whether anything happened.
+    /// Makes progress on every attached endpoint once. Returns whether anything happened.
     pub(crate) fn progress(&self) -> bool {
         self.driver.progress()
     }
 
-    /// Makes sure that the next change from the values in `found` wakes the waiter.
+    /// Makes the next change of the counter from the values in `found` wake the sleeper.
     ///
     /// # Errors
     /// `FI_EAGAIN` when it has changed, `FI_ENOSYS` without a wait object.
@@ -304,7 +304,7 @@ impl Cntr {
         news
     }
 
-    /// The application's context.
+    /// Returns the application's context of the counter.
     pub(crate) fn context(&self) -> *mut c_void {
         // SAFETY: the cell holds an initialised `fid_cntr`, whose context is the application's: it alone may
         // change it, and not during a call with the object.
@@ -315,7 +315,7 @@ impl Cntr {
         self.watch.numbers()
     }
 
-    /// Returns one of the two numbers, after a turn of progress.
+    /// Returns one of the counter's two numbers, after a turn of progress.
     fn read(&self, which: Field, seen: &AtomicU64) -> u64 {
         let before = self.snapshot();
         self.driver.poll(|| before == self.snapshot());
@@ -324,7 +324,7 @@ impl Cntr {
         now
     }
 
-    /// Waits until the value reaches the threshold.
+    /// Waits until the counter's value reaches the threshold.
     ///
     /// # Errors
     /// `FI_EAVAIL` when an error is counted, `FI_ETIMEDOUT` when time is up.

@@ -30,13 +30,13 @@ use crate::waiting::{self, Sleeper, Waitable, Waiter, Waits};
 use entry::ErrorLayout;
 pub(crate) use entry::{Entry, ErrorEntry, Format};
 
-/// The entries of a queue, and the state of its readers.
+/// The entries of a completion queue, and the state of its readers.
 struct State {
     entries: VecDeque<Entry>,
     failures: VecDeque<ErrorEntry>,
-    /// Entries taken out so far; a failure's position counts in the same way.
+    /// Number of entries that were read so far; the position of an error counts in the same way.
     taken: u64,
-    /// A thread sleeps, or polls the descriptor.
+    /// A thread of the application sleeps on the queue, or polls its descriptor.
     armed: bool,
     /// The number of fi_cq_signal calls, and that number when a thread last woke up for one.
     signals: u64,
@@ -44,14 +44,14 @@ struct State {
     /// The text of the failure that was read last. If the application passed no buffer, `err_data` points to it until
     /// the next failure is read.
     read_text: CString,
-    /// `prov_errno` of that failure.
+    /// Provider error code (`prov_errno`) of the failure that was read last.
     read_code: c_int,
     /// The text that fi_cq_strerror returned last without a buffer. It is separate from `read_text`, which only a read
     /// may replace.
     shown_text: CString,
 }
 
-/// `struct fid_cq` and what is behind it.
+/// A completion queue: `struct fid_cq` and the provider's state behind it.
 #[repr(C)]
 pub(crate) struct Cq {
     fid: Cell<ffi::fid_cq>,
@@ -59,11 +59,11 @@ pub(crate) struct Cq {
     domain: ObjectRef<Domain>,
     format: Format,
     waits: Waits,
-    /// The layout of the application's `fi_cq_err_entry`.
+    /// The layout of the application's structure `fi_cq_err_entry`.
     error_layout: ErrorLayout,
     driver: EndpointDriver,
     state: EndpointLock<State>,
-    /// Completions are another provider's to keep (FI_PEER).
+    /// The completion queue of another provider, into which completions go instead (FI_PEER).
     peer_owner: Option<OwnerCq>,
 }
 
@@ -94,7 +94,7 @@ static OPS: Table<OpsCq> = Table(OpsCq {
 });
 
 boundary::exports! {
-    /// `fi_cq_open`.
+    /// Opens a completion queue: `fi_cq_open`.
     pub(crate) status open(
         domain: *mut ffi::fid_domain,
         attr: *mut CqAttr,
@@ -130,8 +130,8 @@ boundary::exports! {
 
     status signal(cq: *mut ffi::fid_cq) -> c_int => objects::get::<Cq, _>(cq)?.signal();
 
-    /// The sentence behind a `prov_errno`. `err_data` is never followed: applications pass what happened
-    /// to be in their entry.
+    /// Returns the sentence for a `prov_errno`: `fi_cq_strerror`. `err_data` is not read, because applications pass
+    /// uninitialised entries.
     string strerror(
         cq: *mut ffi::fid_cq,
         prov_errno: c_int,
@@ -142,7 +142,7 @@ boundary::exports! {
 }
 
 impl Cq {
-    /// Opens a queue.
+    /// Creates a completion queue for `fi_cq_open`.
     fn create(
         domain: Arc<Domain>,
         attr: &CqAttr,
@@ -189,7 +189,7 @@ impl Cq {
         Ok(objects::publish(opened))
     }
 
-    /// Our side of another provider's queue: what ends goes there, and reading only makes progress.
+    /// Creates a queue whose completions go to another provider's queue, and whose reading only makes progress.
     fn import(domain: Arc<Domain>, owner: OwnerCq) -> Result<*mut ffi::fid_cq> {
         let attr = CqAttr {
             size: 0,
@@ -204,7 +204,7 @@ impl Cq {
         Self::create(domain, &attr, None, core::ptr::null_mut(), Some(owner))
     }
 
-    /// Adds a completion.
+    /// Adds a completion to the queue.
     #[inline]
     pub(crate) fn push(&self, entry: Entry) {
         if let Some(owner) = &self.peer_owner {
@@ -217,7 +217,7 @@ impl Cq {
         }
     }
 
-    /// Adds an error entry behind the completions so far.
+    /// Adds an error entry to the queue, behind the completions so far.
     pub(crate) fn push_error(&self, mut failure: ErrorEntry) {
         if let Some(owner) = &self.peer_owner {
             return owner.write_error(&failure);
@@ -240,33 +240,33 @@ impl Cq {
         self.waits.signal();
     }
 
-    /// Attaches an endpoint, which reading drives from now on.
+    /// Attaches an endpoint, on which reading the queue makes progress from now on.
     pub(crate) fn attach(&self, endpoint: &Arc<Endpoint>, sockets: &[RawFd]) -> Result<()> {
         self.driver.attach(&self.domain, &self.waits, endpoint, sockets)
     }
 
-    /// Detaches an endpoint, which closes.
+    /// Detaches an endpoint, which closes, from the queue.
     pub(crate) fn detach(&self, endpoint: &Endpoint, sockets: &[RawFd]) {
         self.driver.detach(&self.waits, endpoint, sockets);
     }
 
-    /// Drives every endpoint once. Returns whether anything happened.
+    /// Makes progress on every attached endpoint once. Returns whether anything happened.
     pub(crate) fn progress(&self) -> bool {
         self.driver.progress()
     }
 
-    /// Drives every endpoint once for a thread that polls, which backs off when nothing happens.
+    /// Makes progress on every endpoint for a thread that polls. The thread backs off when nothing happens.
     #[inline]
     fn poll(&self) {
         self.driver.poll(|| self.state.lock().is_empty());
     }
 
-    /// fi_poll: whether there is something to read.
+    /// Returns whether there is something to read from the queue, for fi_poll.
     pub(crate) fn is_ready(&self) -> bool {
         !self.state.lock().is_empty()
     }
 
-    /// The application's context.
+    /// Returns the application's context of the queue.
     pub(crate) fn context(&self) -> *mut c_void {
         // SAFETY: the cell holds an initialised `fid_cq`, whose context is the application's: it alone may
         // change it, and not during a call with the object.
@@ -306,7 +306,7 @@ impl Cq {
         Ok(())
     }
 
-    /// Wakes a thread that waits for a completion, without one.
+    /// Wakes a thread that waits for a completion, although there is none: `fi_cq_signal`.
     fn signal(&self) -> Result<()> {
         self.waits.sleeping_waiter()?;
         let mut state = self.state.lock();
@@ -316,8 +316,8 @@ impl Cq {
         Ok(())
     }
 
-    /// The sentence behind a `prov_errno`: with peer and cause if it is the failure read last, else the
-    /// table's. In `buf`, or without one in the queue, where it stays until the next is asked for.
+    /// Returns the sentence for a `prov_errno`: with peer and cause if it is the failure that was read last, and
+    /// otherwise the sentence of the table of errors. It is written to `buf`, or kept in the queue until the next call.
     ///
     /// # Safety
     /// `buf` is NULL or has room for `len` bytes.

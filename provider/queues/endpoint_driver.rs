@@ -14,7 +14,7 @@ use crate::waiting::endpoint_lock::EndpointLock;
 use crate::waiting::open_endpoints::{OpenEndpoint as _, prepare_sleep};
 use crate::waiting::{Waiter, Waits};
 
-/// The endpoints of a queue or counter.
+/// The endpoints on which reading a queue or counter makes progress.
 #[derive(Default)]
 struct Lists {
     endpoints: Vec<Arc<Endpoint>>,
@@ -22,7 +22,7 @@ struct Lists {
     sleeping: Vec<Arc<Endpoint>>,
 }
 
-/// See the module's documentation.
+/// Makes progress on the endpoints of a queue or counter for the threads that read it.
 pub(crate) struct EndpointDriver {
     lists: EndpointLock<Lists>,
     backoff: Backoff,
@@ -34,11 +34,11 @@ impl EndpointDriver {
         Self { lists: EndpointLock::new(locked, Lists::default()), backoff: Backoff::default() }
     }
 
-    /// Adds an endpoint, which reading drives from now on. Unless the domain has a progress thread, waiting watches the
-    /// endpoint's sockets.
+    /// Adds an endpoint, on which reading makes progress from now on. Unless the domain has a progress thread, waiting
+    /// threads watch the endpoint's sockets.
     ///
     /// # Errors
-    /// The system's, when descriptors are short.
+    /// The system's error, if descriptors are short.
     pub(crate) fn attach(
         &self,
         domain: &Domain,
@@ -62,7 +62,7 @@ impl EndpointDriver {
         Ok(())
     }
 
-    /// Removes an endpoint, which closes.
+    /// Removes an endpoint, which closes, from those on which reading makes progress.
     pub(crate) fn detach(&self, waits: &Waits, endpoint: &Endpoint, sockets: &[RawFd]) {
         if let Some(waiter) = waits.waiter() {
             for fd in sockets {
@@ -75,8 +75,8 @@ impl EndpointDriver {
         lists.sleeping.retain(|e| !core::ptr::eq(Arc::as_ptr(e), endpoint));
     }
 
-    /// Drives every endpoint once. Returns whether anything happened. The caller must not hold the lock of its queue,
-    /// because endpoints add completions to it.
+    /// Makes progress on every endpoint once. Returns whether anything happened. The caller must not hold the lock of
+    /// its queue, because endpoints add completions to it.
     pub(crate) fn progress(&self) -> bool {
         let (mut i, mut busy) = (0, false);
         loop {
@@ -100,8 +100,8 @@ impl EndpointDriver {
         }
     }
 
-    /// Drives every endpoint once for a thread that polls. If nothing happened, the thread backs off, unless
-    /// `is_unchanged` says that there is something to read by now.
+    /// Makes progress on every endpoint once for a thread that polls. If nothing happened, the thread backs off, unless
+    /// `is_unchanged` returns false because there is something to read by now.
     #[inline]
     pub(crate) fn poll(&self, is_unchanged: impl FnOnce() -> bool) {
         if self.progress() {
@@ -113,7 +113,8 @@ impl EndpointDriver {
         }
     }
 
-    /// Drives every endpoint once for a thread that is about to sleep, and makes the next arrival or timer wake it.
+    /// Makes progress on every endpoint once for a thread that is about to sleep, and makes the next arrival or timer
+    /// wake it.
     ///
     /// # Errors
     /// `FI_EAGAIN` when something has arrived.
@@ -136,7 +137,7 @@ impl EndpointDriver {
         Ok(())
     }
 
-    /// Returns when one of the endpoints needs a turn without anything arriving.
+    /// Returns the time at which one of the endpoints needs a turn although nothing arrives.
     fn next_timeout(&self) -> Option<Time> {
         let endpoints = self.lists.lock().endpoints.clone();
         endpoints.iter().filter_map(|e| e.next_timeout()).min()
@@ -148,8 +149,8 @@ impl EndpointDriver {
         endpoints.iter().filter_map(|e| e.next_timeout_of_sleeper()).min()
     }
 
-    /// Makes peers on this host wake the thread that is about to sleep. Returns whether nothing of theirs has arrived.
-    /// For an endpoint that another thread drives now, the answer is `driven`.
+    /// Makes peers on this host wake the thread that is about to sleep. Returns whether no packet or record of theirs
+    /// has arrived. For an endpoint on which another thread makes progress now, the answer is `driven`.
     fn prepare_sleep(&self, driven: bool) -> bool {
         let endpoints = self.lists.lock().endpoints.clone();
         let (sleeping, quiet) = prepare_sleep(&endpoints, driven);

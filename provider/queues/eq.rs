@@ -25,24 +25,24 @@ use crate::waiting::open_endpoints::OpenEndpoint;
 use crate::waiting::set::WaitSet;
 use crate::waiting::{self, Sleeper, Waitable, Waits};
 
-/// The longest sleep of a thread that waits for a join.
+/// Longest sleep of a thread that waits until an endpoint has joined a group.
 const JOIN_TURN_INTERVAL: Span = Span::millis(1);
 
-/// An event with its bytes (a `fi_eq_entry` or what the application wrote).
+/// An event with its bytes: a `fi_eq_entry`, or what the application wrote.
 struct Event {
     number: u32,
     bytes: Vec<u8>,
 }
 
-/// A failure, as `fi_eq_readerr` reports it.
+/// An error entry of an event queue, as `fi_eq_readerr` reports it.
 pub(crate) struct Failure {
-    /// The object concerned.
+    /// The object that the failure concerns.
     pub(crate) fid: *mut ffi::fid,
-    /// The operation's context.
+    /// The application's context of the failed operation.
     pub(crate) context: *mut c_void,
-    /// The data of the event, such as the index of the address.
+    /// The data of the error entry, such as the index of the address that failed.
     pub(crate) data: u64,
-    /// The error.
+    /// The libfabric error number of the failure.
     pub(crate) errno: Errno,
 }
 
@@ -55,11 +55,11 @@ struct State {
     events: VecDeque<Event>,
     failures: VecDeque<Failure>,
     armed: bool,
-    /// Text of the last error that was asked for, for callers that bring no buffer.
+    /// Text of the last error for which `fi_eq_strerror` was called without a buffer.
     text: CString,
 }
 
-/// `struct fid_eq` and what is behind it.
+/// An event queue: `struct fid_eq` and the provider's state behind it.
 #[repr(C)]
 pub(crate) struct Eq {
     fid: Cell<ffi::fid_eq>,
@@ -68,7 +68,7 @@ pub(crate) struct Eq {
     waits: Waits,
     writable: bool,
     state: Mutex<State>,
-    /// Endpoints that join a group and for which only the application makes progress.
+    /// Endpoints that are joining a group and on which only the application makes progress.
     joining: Mutex<Vec<Arc<Weak<dyn OpenEndpoint>>>>,
 }
 
@@ -96,7 +96,7 @@ static OPS: Table<ffi::fi_ops_eq> = Table(ffi::fi_ops_eq {
 });
 
 boundary::exports! {
-    /// `fi_eq_open`.
+    /// Opens an event queue: `fi_eq_open`.
     pub(crate) status open(
         fabric: *mut ffi::fid_fabric,
         attr: *mut ffi::fi_eq_attr,
@@ -174,7 +174,7 @@ boundary::exports! {
 }
 
 impl Eq {
-    /// Opens a queue.
+    /// Creates an event queue for `fi_eq_open`.
     fn create(
         fabric: Arc<Fabric>,
         attr: Option<&ffi::fi_eq_attr>,
@@ -211,7 +211,7 @@ impl Eq {
         Ok(objects::publish(opened))
     }
 
-    /// Adds an event about `fid`: a `fi_eq_entry`, which has no padding.
+    /// Adds an event about the object `fid`: a `fi_eq_entry`, which has no padding.
     pub(crate) fn push_entry(
         &self,
         number: u32,
@@ -226,7 +226,7 @@ impl Eq {
         self.push(|state| state.events.push_back(Event { number, bytes }));
     }
 
-    /// Adds a failure.
+    /// Adds an error entry to the event queue.
     pub(crate) fn push_error(&self, failure: Failure) {
         self.push(|state| state.failures.push_back(failure));
     }
@@ -239,7 +239,7 @@ impl Eq {
         }
     }
 
-    /// Takes (or with `peek` copies) the next event into `buf`, or nowhere.
+    /// Takes the next event into `buf`, or discards it without `buf`. With `peek` it copies the event instead.
     ///
     /// # Safety
     /// `number` is NULL or may be written to, `buf` is NULL or has room for `len` bytes, and no other code uses
@@ -277,7 +277,8 @@ impl Eq {
         Ok(take)
     }
 
-    /// [`Eq::next`], after a turn of the endpoints of which an event is awaited if there is none.
+    /// Takes the next event as [`Eq::next`] does, after a turn of the endpoints that are joining a group if there is
+    /// none.
     ///
     /// # Safety
     /// As [`Eq::next`].
@@ -301,12 +302,12 @@ impl Eq {
         }
     }
 
-    /// From now on reading drives this endpoint, until it has joined.
+    /// Makes readers of the queue drive this endpoint until it has joined its group.
     pub(crate) fn await_join(&self, endpoint: Weak<dyn OpenEndpoint>) {
         self.joining.lock().push(Arc::new(endpoint));
     }
 
-    /// Drives the endpoints that join a group. Returns whether there are any.
+    /// Makes progress on the endpoints that are joining a group. Returns whether there are any.
     fn drive(&self) -> bool {
         let mut joined = self.joining.lock().clone();
         // The endpoints progress without the lock, because they report to this queue. The list stays complete meanwhile: a
@@ -320,7 +321,7 @@ impl Eq {
         !joining.is_empty()
     }
 
-    /// Takes the next failure, or with FI_PEEK copies it; the size of what was written.
+    /// Takes the next error entry, or copies it with FI_PEEK. Returns the number of bytes written.
     ///
     /// # Safety
     /// `out` is NULL or points to an entry, aligned and open to writing, whose `err_data` and `err_data_size` are a
@@ -353,7 +354,7 @@ impl Eq {
         Ok(size_of::<ffi::fi_eq_err_entry>())
     }
 
-    /// Adds what the application says; its length.
+    /// Adds an event that the application writes (`fi_eq_write`). Returns its length in bytes.
     fn write(&self, number: u32, bytes: &[u8]) -> Result<usize> {
         if !self.writable {
             log::info!("fi_eq_write refused: the event queue was opened without FI_WRITE");
@@ -363,7 +364,7 @@ impl Eq {
         Ok(bytes.len())
     }
 
-    /// Keeps a text until the next one is asked for.
+    /// Keeps a text until the next one is stored, and returns it as a C string.
     fn store_text(&self, text: &str) -> *const c_char {
         let mut state = self.state.lock();
         state.text = CString::new(text).unwrap_or_default();

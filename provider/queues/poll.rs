@@ -1,4 +1,4 @@
-//! Poll sets: several queues and counters that are looked at as one.
+//! Poll sets: several queues and counters that the application polls together.
 
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 use crate::queues::cntr::Cntr;
 use crate::queues::cq::Cq;
 
-/// A member of a set.
+/// A queue or counter in a poll set.
 #[derive(Clone)]
 enum Member {
     Cq(ObjectRef<Cq>),
     Cntr(ObjectRef<Cntr>),
 }
 
-/// `struct fid_poll` and what is behind it.
+/// A poll set: `struct fid_poll` and the provider's state behind it.
 #[repr(C)]
 pub(crate) struct PollSet {
     fid: Cell<ffi::fid_poll>,
@@ -52,7 +52,7 @@ static OPS: Table<ffi::fi_ops_poll> = Table(ffi::fi_ops_poll {
 });
 
 boundary::exports! {
-    /// `fi_poll_open`.
+    /// Opens a poll set: `fi_poll_open`.
     pub(crate) status open(
         domain: *mut ffi::fid_domain,
         attr: *mut ffi::fi_poll_attr,
@@ -91,7 +91,7 @@ boundary::exports! {
     };
 }
 
-/// The queue or counter behind a pointer.
+/// Returns the queue or counter behind a pointer.
 ///
 /// # Safety
 /// `fid` is NULL or an open object that stays open during the call.
@@ -118,7 +118,7 @@ impl Member {
         }
     }
 
-    /// Returns the member's context if there is something new.
+    /// Returns the context of the queue or counter if there is something new to read.
     fn ready_context(&self) -> Option<*mut c_void> {
         match self {
             Self::Cq(cq) => cq.is_ready().then(|| cq.context()),
@@ -137,7 +137,7 @@ impl Member {
 }
 
 impl PollSet {
-    /// Opens an empty set.
+    /// Creates an empty poll set.
     fn create(domain: Arc<Domain>) -> *mut ffi::fid_poll {
         objects::publish(Arc::new(Self {
             fid: Cell::new(ffi::fid_poll {
@@ -171,8 +171,8 @@ impl PollSet {
         Ok(())
     }
 
-    /// The contexts of at most `room` members that have something new. All make progress; what there is no room for is
-    /// found again.
+    /// Returns the contexts of at most `room` members that have something new to read. All members make progress; those
+    /// for which there was no room are found again by the next call.
     fn poll(&self, room: usize) -> Vec<*mut c_void> {
         // Not under the lock: members make progress.
         let members = self.members.lock().clone();

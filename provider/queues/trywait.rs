@@ -1,4 +1,4 @@
-//! `fi_trywait`, for every kind of object that can be waited for.
+//! `fi_trywait`, for every kind of object on which threads can wait.
 
 use core::ffi::c_int;
 
@@ -13,7 +13,7 @@ use crate::queues::eq::Eq;
 use crate::waiting::set::WaitSet;
 use crate::waiting::{Sleeper, Waitable};
 
-/// Lets the application sleep on an object by itself.
+/// Prepares an object so that the application may sleep on its descriptor.
 ///
 /// # Errors
 /// As [`Waitable::try_wait`].
@@ -24,7 +24,7 @@ fn prepare_external_wait(object: &impl Waitable) -> Result<()> {
 }
 
 boundary::exports! {
-    /// `fi_trywait`: whether the application may block on these objects' descriptors.
+    /// Answers whether the application may block on the descriptors of these objects: `fi_trywait`.
     pub(crate) status trywait(
         _fabric: *mut ffi::fid_fabric,
         fids: *mut *mut ffi::fid,

@@ -8,27 +8,27 @@ use squall_engine::{DestinationError, OpError, ReturnCode, WIRE_VERSION};
 use crate::abi::errno::Errno;
 use crate::host::param::{WireKind, params};
 
-/// A row of the table of errors.
+/// A row of the table of the provider's errors.
 pub(crate) struct Row {
-    /// `prov_errno`.
+    /// Provider error code (`prov_errno`).
     pub(crate) code: i32,
-    /// Short name.
+    /// Short name of the error.
     pub(crate) name: &'static str,
-    /// The libfabric error.
+    /// The libfabric error number that operations report for the error.
     pub(crate) errno: Errno,
-    /// Description of what happened and what to do.
+    /// Description of the error: what happened and what to do.
     pub(crate) text: &'static str,
 }
 
 macro_rules! faults {
     ($($name:ident = $code:literal, $errno:ident, $text:literal;)*) => {
-        /// The reasons why operations fail.
+        /// The reasons why operations fail, each with a provider error code.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub(crate) enum Fault {
             $(#[doc = $text] $name = $code,)*
         }
 
-        /// The rows, by rising code.
+        /// The rows of the table of errors, by rising code.
         pub(crate) const TABLE: &[Row] = &[
             $(Row {
                 code: $code,
@@ -105,7 +105,7 @@ faults! {
          job key";
 }
 
-/// The name of a libfabric error that the table uses.
+/// Returns the name of a libfabric error number that the table of errors uses.
 #[cfg(test)]
 pub(crate) fn errno_name(errno: Errno) -> &'static str {
     match errno {
@@ -127,13 +127,13 @@ pub(crate) fn errno_name(errno: Errno) -> &'static str {
     }
 }
 
-/// Every row, then what is none of them.
+/// Returns the row of the table of errors with this code, or the row for unknown errors.
 pub(crate) fn row(code: i32) -> Option<&'static Row> {
     TABLE.iter().find(|row| row.code == code)
 }
 
 impl Fault {
-    /// The row.
+    /// Returns the row of the table of errors for this error.
     pub(crate) fn row(self) -> &'static Row {
         match row(self as i32) {
             Some(row) => row,
@@ -141,7 +141,7 @@ impl Fault {
         }
     }
 
-    /// The fault behind an engine's error.
+    /// Returns the fault that corresponds to an error of the engine.
     pub(crate) fn of(error: OpError) -> Self {
         match error {
             OpError::Truncated { .. } => Self::Truncated,
@@ -161,7 +161,7 @@ impl Fault {
         }
     }
 
-    /// The fault behind an SES return code (UE 1.0 table 3-19).
+    /// Returns the fault that corresponds to an SES return code (UE 1.0 table 3-19).
     fn remote(code: ReturnCode) -> Self {
         match code {
             ReturnCode::BadMkey => Self::BadKey,
@@ -179,8 +179,8 @@ impl Fault {
     }
 }
 
-/// Returns the text for the user: the row's sentence, the peer's address, the local address and interface, and the last
-/// ICMP error.
+/// Returns the text about a failure for the user: the sentence of the table of errors, the peer's address, the local
+/// address and interface, and the last ICMP error.
 pub(crate) fn describe(
     error: OpError,
     peer: Option<SocketAddr>,

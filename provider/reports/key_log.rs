@@ -13,20 +13,20 @@ use crate::host::job::check_private;
 use crate::host::logger::USER;
 use crate::reports::stats::expand;
 
-/// A file for the secrets that an endpoint shares with its peers. Other endpoints and processes of
-/// the user may append to the same file.
+/// The file for the secrets that an endpoint shares with its peers. Other endpoints and processes of the user may
+/// append to the same file.
 #[derive(Debug)]
 pub(crate) struct KeyLog {
     file: File,
     path: String,
     local: SocketAddr,
-    /// True if writing failed, which was reported.
+    /// True if writing the file failed, which was reported once.
     failed: bool,
 }
 
 impl KeyLog {
-    /// Opens the file for endpoint number `number` at `local`, and warns the user of what it holds.
-    /// Returns `None` if `pattern` is empty.
+    /// Opens the key log for endpoint number `number` at `local`, and warns the user of what it holds. Returns `None`
+    /// if `pattern` is empty.
     ///
     /// # Errors
     /// `FI_EACCES` for a file that other users may use, `FI_EINVAL` for one that is no regular
@@ -52,7 +52,7 @@ impl KeyLog {
         }
     }
 
-    /// Appends the secret of a pair.
+    /// Appends the secret that two endpoints share to the log.
     pub(crate) fn append(&mut self, pair: &Pair) {
         if self.failed {
             return;

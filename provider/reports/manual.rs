@@ -1,5 +1,5 @@
-//! The manual's tables, made from the tables the provider works with, and checked by diff: a row that
-//! is missing from `docs/` fails a test.
+//! The generated tables of the manual. They come from the tables that the provider itself uses; a test fails if a page
+//! in `docs/` differs.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::host::param;
 use crate::reports::{fault, stats};
 
-/// `docs/parameters.md`.
+/// Returns the text of `docs/parameters.md`.
 fn parameters() -> String {
     let mut text = String::from(
         "# Parameters\n\n\
@@ -27,7 +27,7 @@ fn parameters() -> String {
     text
 }
 
-/// `docs/errors.md`.
+/// Returns the text of `docs/errors.md`.
 fn errors() -> String {
     let mut text = String::from(
         "# Errors\n\n\
@@ -35,20 +35,19 @@ fn errors() -> String {
          also names the peer's address, the local address and interface, and the last network error. Made from \
          `provider/reports/fault.rs`.\n\n\
          Every operation that fails leaves an error entry, whether or not a completion was asked for \
-         (fi_cq(3)). The entry of an inject call has a NULL `op_context`. There are two exceptions, which \
-         are logged and counted instead:\n\n\
+         (fi_cq(3)); that of an inject call has a NULL `op_context`. Two failures are logged and counted \
+         instead:\n\n\
          - An operation whose completion was reported when its bytes were copied \
-         (`lost_after_completion`): it has had its entry.\n\
-         - An inject call to a peer that has closed its endpoint in good order, as in `MPI_Comm_disconnect`: the peer \
-         has closed the shared-memory channel, or a connection context that was in use in the last 15 s, and is silent \
-         since. A process that was killed, a host that is silent, and another process at the peer's address are \
-         errors.\n\n\
-         | prov_errno | name | err | meaning and cure |\n|---|---|---|---|\n",
+         (`lost_after_completion`).\n\
+         - An inject call to a peer that has closed its endpoint in good order, as in `MPI_Comm_disconnect`: it has \
+         closed the shared-memory channel, or a connection context that was in use in the last 15 s, and is silent \
+         since.\n\n\
+         The errors by `prov_errno`, name and `err`:\n\n",
     );
     for row in fault::TABLE {
         let _ = writeln!(
             text,
-            "| {} | {} | {} ({}) | {} |",
+            "- {} **{}**, {} ({}): {}",
             row.code,
             row.name,
             row.errno.0,
@@ -59,14 +58,13 @@ fn errors() -> String {
     text
 }
 
-/// `docs/statistics.md`.
+/// Returns the text of `docs/statistics.md`.
 fn statistics() -> String {
     let mut text = String::from(
         "# Statistics\n\n\
          What `FI_SQUALL_STATS` (`text`, or `json` with the flows as a list) writes for each endpoint, and \
-         `squall top` shows while it is open. Values count since the endpoint was opened, windows (`cwnd`) are in \
-         bytes. Over several endpoints values add up; of `open_ms`, and of what is the largest or smallest of \
-         something, the largest or smallest remains.\n",
+         `squall top` shows while it is open. Values count since the endpoint was opened. Over several endpoints they \
+         add up; of `open_ms`, and of largest or smallest values, the largest or smallest remains.\n",
     );
     let tables = [
         ("The network's port", squall_net::Counters::ROWS),
@@ -75,37 +73,35 @@ fn statistics() -> String {
         ("Progress", stats::Turns::ROWS),
     ];
     for (title, rows) in tables {
-        let _ = write!(text, "\n## {title}\n\n| name | meaning |\n|---|---|\n");
+        let _ = write!(text, "\n## {title}\n\n");
         for row in rows {
-            let _ = writeln!(text, "| `{}` | {} |", row.name, row.help);
+            let _ = writeln!(text, "- `{}`: {}", row.name, row.help);
         }
     }
-    text.push_str("\n## Derived values\n\n| name | meaning |\n|---|---|\n");
+    text.push_str("\n## Derived values\n\n");
     for stats::DerivedStatistic { name, help, .. } in stats::DERIVED {
-        let _ = writeln!(text, "| `{name}` | {help} |");
+        let _ = writeln!(text, "- `{name}`: {help}");
     }
-    text.push_str("\n## Each flow\n\n| name | meaning |\n|---|---|\n");
+    text.push_str("\n## Each flow\n\n");
     for (name, help) in stats::FLOW {
-        let _ = writeln!(text, "| `{name}` | {help} |");
+        let _ = writeln!(text, "- `{name}`: {help}");
     }
     let distinct = squall_engine::FlowRecord::PATHS;
     let flows = squall_monitor::COLLECTED_FLOWS;
-    let most = flows * distinct;
     let _ = write!(
         text,
         "\n## Each path of a flow\n\n`by_path` in JSON, with the number of the path (`path`); with more than {distinct} paths, those that are equal \
-         modulo {distinct} share an entry. Packets count to a path when the next train begins, or when statistics are read.\n\n\
-         `squall top --serve` has them as `squall_path_packets_total` and so on, with the labels `peer`, `initiator` and `path` behind those of the \
-         endpoint: of the {flows} flows with most bytes, and of paths that were used, so {most} series each at most.\n\n\
-         | name | meaning |\n|---|---|\n"
+         modulo {distinct} share an entry. \
+         `squall top --serve` exports `squall_path_packets_total` and so on of the {flows} flows with most bytes, with the labels \
+         `peer`, `initiator` and `path`.\n\n"
     );
     for (name, help) in squall_monitor::PATH {
-        let _ = writeln!(text, "| `{name}` | {help} |");
+        let _ = writeln!(text, "- `{name}`: {help}");
     }
     text
 }
 
-/// Compares a page with what is committed, and leaves the right one beside it when they differ.
+/// Compares a generated page with the committed one, and writes the right page beside it if they differ.
 fn check(name: &str, made: &str) {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
     let committed = std::fs::read_to_string(&page).unwrap_or_default();

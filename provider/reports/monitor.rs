@@ -22,29 +22,30 @@ use crate::host::logger::USER;
 use crate::host::param::params;
 use crate::reports::stats::{self, DERIVED, DerivedStatistic, FLOW, Statistics};
 
-/// Flows that have a place on a page: those that sent most.
+/// Largest number of flows on a statistics page: those that sent most.
 const FLOW_PLACES: usize = 64;
-/// The part of the time that may go into writing: a thousandth.
+/// Part of the time that an endpoint may spend writing its page: one thousandth.
 const SHARE: u64 = 1000;
-/// Pages of processes that died are kept for so long ..
+/// Longest time for which statistics pages of processes that died are kept.
 const KEPT: Duration = Duration::from_secs(3600);
-/// .. and at most so many: 2 MB.
+/// Largest number of statistics pages of processes that died that are kept: 64 pages, 2 MB.
 const KEPT_MOST: usize = 64;
-/// Pages that are looked at for that, at most.
+/// Largest number of statistics pages that are examined to find those to delete.
 const LOOKED_AT: usize = 1024;
 
-/// The statistics that an endpoint publishes, with the times when they are due.
+/// The statistics that an endpoint publishes, and the times at which they must be written.
 pub(crate) struct Monitor {
     number: u32,
-    /// The earliest time at which something is due. Each turn compares it with the clock.
+    /// The earliest time at which the page or a line of statistics must be written. Each turn compares it with the
+    /// clock.
     due: Time,
     opened: Time,
-    /// Time at which the next line of statistics is due.
+    /// Time at which the next line of statistics must be written.
     line_at: Time,
     shown: Option<PublishedPage>,
 }
 
-/// A page, and the file in which other processes see it.
+/// A statistics page, and the file in which other processes see it.
 struct PublishedPage {
     page: StatisticsPage,
     words: Box<[AtomicU64]>,
@@ -53,20 +54,20 @@ struct PublishedPage {
     at: Time,
 }
 
-/// The interval that a parameter names, unless it is never.
+/// Returns the interval of a parameter; `None` if the user switched the publication off.
 fn publish_interval(interval: Option<Span>) -> Option<Span> {
     interval.filter(|span| span.0 > 0)
 }
 
 impl Monitor {
-    /// Creates a monitor that publishes nothing.
+    /// Creates a monitor that publishes no statistics.
     pub(crate) const fn disabled(number: u32) -> Self {
         let never = Time::NEVER;
         Self { number, due: never, opened: Time::ZERO, line_at: never, shown: None }
     }
 
-    /// Creates the monitor of an endpoint that is enabled now, on the interface of this name. If no page can be
-    /// created, that is logged.
+    /// Creates the monitor of an endpoint that is being enabled, on the interface of this name. If no statistics page
+    /// can be created, that is logged.
     pub(crate) fn for_endpoint(number: u32, interface: &str, statistics: &Statistics<'_>) -> Self {
         let now = clock::now();
         let interval = publish_interval(params().monitor);
@@ -90,13 +91,13 @@ impl Monitor {
         Self { number, due, opened: now, line_at, shown }
     }
 
-    /// Takes the monitor, to be put back; the one that is left publishes nothing.
+    /// Moves the monitor out, to be put back later; the one that is left publishes nothing.
     pub(crate) fn take(&mut self) -> Self {
         let left = Self { opened: self.opened, ..Self::disabled(self.number) };
         core::mem::replace(self, left)
     }
 
-    /// Returns whether something is to be written.
+    /// Returns whether the page or a line of statistics must be written.
     #[inline]
     pub(crate) fn is_due(&self, now: Time) -> bool {
         now >= self.due
@@ -107,7 +108,7 @@ impl Monitor {
         clock::now().since(self.opened)
     }
 
-    /// Writes what is due.
+    /// Writes the statistics page and the line of statistics, if they are due.
     #[cold]
     pub(crate) fn write(&mut self, now: Time, engine: &Engine, statistics: &Statistics<'_>) {
         if now >= self.line_at {
@@ -125,7 +126,7 @@ impl Monitor {
         self.due = self.shown.as_ref().map_or(Time::NEVER, |shown| shown.at).min(self.line_at);
     }
 
-    /// The endpoint closes: nothing is shown of it any more.
+    /// Ends the publication of statistics, because the endpoint closes.
     pub(crate) fn end(&mut self) {
         self.shown = None;
         self.due = self.line_at;
@@ -167,12 +168,12 @@ impl PublishedPage {
     }
 }
 
-/// Writes the words of a page to its file, where other processes read them.
+/// Writes the words of a statistics page to its file, where other processes read them.
 fn publish(words: &[AtomicU64], file: &WordFile) -> io::Result<()> {
     StatisticsPage::publish(words, |at, part| file.write(at, part))
 }
 
-/// Makes the page of an endpoint.
+/// Creates the statistics page of an endpoint and its file.
 fn page(
     number: u32,
     interface: &str,
@@ -221,12 +222,12 @@ fn current_user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Returns the place of this process in its job.
+/// Returns the job, the rank and the number of ranks of this process.
 pub(crate) fn job_place() -> JobPlace {
     JobPlace::from_launcher(variable, std::os::unix::process::parent_id())
 }
 
-/// Returns a variable that launchers set, which is no parameter of ours.
+/// Returns an environment variable that launchers set, which is no parameter of the provider.
 #[allow(clippy::disallowed_methods)] // these are not FI_SQUALL_ variables
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
@@ -237,14 +238,15 @@ fn start_ticks(process: &str) -> Option<u64> {
     squall_monitor::start_ticks(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
 }
 
-/// Returns the name of the program, without its folder.
+/// Returns the name of the program, without its directory.
 fn program() -> String {
     let first = std::env::args_os().next().unwrap_or_default();
     Path::new(&first).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// If there are many files, removes those that died more than an hour ago, and, of those that
-/// died since, all but the last few: jobs that are killed again and again must not fill the host's memory.
+/// Removes statistics pages of dead processes if there are many files: those of processes that died more than an hour
+/// ago, and, of the others, all but the newest few. Jobs that are killed again and again must not fill the host's
+/// memory.
 fn remove_stale_files(directory: &Path) {
     let Ok(files) = fs::read_dir(directory) else { return };
     // Whose each is costs a look at its process: not at every start.

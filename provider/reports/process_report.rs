@@ -20,7 +20,7 @@ use crate::objects::PerProcess;
 use crate::reports::monitor;
 use crate::reports::stats::{self, Statistics};
 
-/// Totals of this process, and whether they were written.
+/// Totals of this process for its report, and whether they were written.
 #[derive(Default)]
 struct Totals {
     report: ProcessReport,
@@ -46,7 +46,7 @@ pub(crate) fn note_silence() {
     ANSWERS.fetch_max(SILENT, Ordering::Relaxed);
 }
 
-/// Counts an endpoint on this interface, which was enabled.
+/// Counts an endpoint that was enabled on this network interface.
 pub(crate) fn count_endpoint(nic: &Nic) {
     if !params().report {
         return;
@@ -57,7 +57,7 @@ pub(crate) fn count_endpoint(nic: &Nic) {
     totals.report.interfaces.insert(nic.name.clone(), nic.mtu);
 }
 
-/// Adds the statistics of an endpoint that closes.
+/// Adds the statistics of an endpoint, which closes, to the totals of this process.
 pub(crate) fn add(engine: &Engine, statistics: &Statistics<'_>) {
     if !params().report {
         return;
@@ -113,7 +113,7 @@ fn write() {
     standard_error::write_for_launcher(&report.line());
 }
 
-/// Returns the reason why a process has no endpoint.
+/// Returns the reason why the process has no endpoint, from the answers of `fi_getinfo`.
 fn reason(answers: u8) -> &'static str {
     match answers {
         NOT_CALLED => {

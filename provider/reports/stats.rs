@@ -1,5 +1,5 @@
-//! Statistics: every counter of an endpoint, flat, when it closes, and every so often before if asked; at the end of
-//! the process for endpoints that were left open.
+//! Statistics of an endpoint: the values of all its counters. They are written when the endpoint closes, at an interval
+//! if the user asks for it, and at the end of the process for endpoints that were left open.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -29,7 +29,7 @@ squall_base::counters! {
     }
 }
 
-/// The statistics of an endpoint.
+/// The statistics of an endpoint at one moment.
 pub(crate) struct Statistics<'a> {
     pub(crate) local: SocketAddr,
     pub(crate) engine: &'a squall_engine::Counters,
@@ -38,14 +38,14 @@ pub(crate) struct Statistics<'a> {
     pub(crate) net: squall_net::Counters,
     pub(crate) flows: Vec<FlowRecord>,
     pub(crate) turns: Turns,
-    /// Since the endpoint was enabled.
+    /// Time since the endpoint was enabled.
     pub(crate) open: Span,
 }
 
-/// A counter's name and value.
+/// Name and value of a statistic.
 type Field = (&'static str, u64);
 
-/// A statistic that follows from counters.
+/// A statistic that is computed from counters.
 pub(crate) struct DerivedStatistic {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
@@ -71,7 +71,7 @@ const fn derived(
     DerivedStatistic { name, unit, merge, help }
 }
 
-/// See [`DerivedStatistic`]; in the order of [`Statistics::derived`].
+/// The statistics that are computed from counters, in the order of [`Statistics::derived`].
 pub(crate) const DERIVED: &[DerivedStatistic] = &[
     derived(
         "retransmissions",
@@ -114,7 +114,8 @@ pub(crate) const DERIVED: &[DerivedStatistic] = &[
     ),
 ];
 
-/// The statistics of a flow, which is the contexts between an endpoint and a peer in one direction: name, meaning.
+/// The statistics of a flow, that is, of the contexts between an endpoint and a peer in one direction: name and meaning
+/// of each.
 pub(crate) const FLOW: &[(&str, &str)] = &[
     ("peer", "The peer's number."),
     (
@@ -145,7 +146,7 @@ pub(crate) const FLOW: &[(&str, &str)] = &[
 ];
 
 impl Statistics<'_> {
-    /// The tables of what is counted, in the order of [`Statistics::counters`].
+    /// The tables that describe the counters, in the order of [`Statistics::counters`].
     pub(crate) const TABLES: [&'static [CounterRow]; 4] = [
         squall_net::Counters::ROWS,
         TransportCounters::ROWS,
@@ -153,13 +154,13 @@ impl Statistics<'_> {
         Turns::ROWS,
     ];
 
-    /// Returns the counters, in a fixed order.
+    /// Returns the names and values of the counters, in a fixed order.
     pub(crate) fn counters(&self) -> impl Iterator<Item = Field> {
         let tables = self.net.iter().chain(self.reliability.iter()).chain(self.engine.iter());
         tables.chain(self.turns.iter()).map(|(name, _, value)| (name, value))
     }
 
-    /// Returns the derived statistics, in the order of [`DERIVED`].
+    /// Returns the statistics that are computed from counters, in the order of [`DERIVED`].
     pub(crate) fn derived(&self) -> impl Iterator<Item = (&'static DerivedStatistic, u64)> {
         let pdc = self.reliability;
         let (low, high) = self
@@ -187,12 +188,12 @@ impl Statistics<'_> {
         self.net.tx_sealed > 0
     }
 
-    /// Everything, in a fixed order.
+    /// Returns the names and values of all statistics, in a fixed order.
     fn fields(&self) -> Vec<Field> {
         self.counters().chain(self.derived().map(|(row, value)| (row.name, value))).collect()
     }
 
-    /// Returns the names of the chosen algorithms.
+    /// Returns the names of the algorithms that the endpoint uses, each with the parameter that selects it.
     pub(crate) fn choices(&self) -> [(&'static str, String); 4] {
         let TransportConfig { cc, paths, loss, scope, .. } = self.transport;
         [
@@ -203,7 +204,7 @@ impl Statistics<'_> {
         ]
     }
 
-    /// Returns the statistics of a flow, in the order of [`FLOW`].
+    /// Returns the names and values of the statistics of a flow, in the order of [`FLOW`].
     pub(crate) fn flow(flow: &FlowRecord) -> impl Iterator<Item = Field> {
         let nanos = |span: Option<Span>| span.map_or(0, |span| span.0);
         let (low, high) = flow.cwnd_range.unwrap_or_default();
@@ -235,7 +236,7 @@ impl Statistics<'_> {
         flow.by_path().into_iter().map(values)
     }
 
-    /// NACK counts by code, where there are any.
+    /// Returns the numbers of NACKs by code, for the codes that occurred.
     fn nacks(&self) -> Vec<(String, u64)> {
         let pdc = self.reliability;
         let each = [("tx_nack_", &pdc.tx_nacks), ("rx_nack_", &pdc.rx_nacks)];
@@ -247,7 +248,7 @@ impl Statistics<'_> {
             .collect()
     }
 
-    /// Returns the statistics of the paths that were used, as objects of JSON.
+    /// Returns the statistics of the paths that a flow has used, as JSON objects.
     fn path_list(flow: &FlowRecord) -> String {
         let used = Self::paths(flow).enumerate().filter(|(_, [packets, ..])| *packets > 0);
         let object = |(path, values): (usize, PathValues)| {
@@ -258,7 +259,7 @@ impl Statistics<'_> {
         used.map(object).collect::<Vec<_>>().join(",")
     }
 
-    /// One line.
+    /// Returns the statistics as one line in this format.
     fn line(&self, format: StatsFormat, number: u32) -> String {
         let pid = std::process::id();
         let mut line = match format {
@@ -307,7 +308,7 @@ impl Statistics<'_> {
     }
 }
 
-/// Fills in %p, %h and %e of a file name.
+/// Replaces %p, %h and %e in a file name by process ID, host name and endpoint number.
 pub(crate) fn expand(pattern: &str, number: u32) -> String {
     let mut name = String::new();
     let mut chars = pattern.chars();
@@ -332,7 +333,7 @@ pub(crate) fn hostname() -> String {
     String::from_utf8_lossy(&name[..end]).into_owned()
 }
 
-/// Writes the counters where FI_SQUALL_STATS says.
+/// Writes the statistics where the parameter FI_SQUALL_STATS says.
 pub(crate) fn report(number: u32, statistics: &Statistics<'_>) {
     if let Some(spec) = &params().stats {
         write(spec, number, statistics);

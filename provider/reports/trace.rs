@@ -28,27 +28,27 @@ use crate::host::param::params;
 use crate::reports::monitor::job_place;
 use crate::reports::stats::hostname;
 
-/// Text that is written at once, bytes.
+/// Number of bytes of trace text after which the text is written to the file.
 const GATHERED: usize = 64 << 10;
-/// Text does not wait for longer than this while there is any to come.
+/// Longest time for which trace text waits in memory while more text arrives.
 const WAITS: Span = Span::millis(100);
 
-/// A file that an endpoint's operations go to.
+/// The trace of an endpoint's operations, and its file.
 struct Trace {
     file: File,
     path: PathBuf,
     text: Vec<u8>,
     opened: Time,
     written: Time,
-    /// Peers whose addresses are in the file.
+    /// Peers whose addresses were written to the trace file.
     named: HashSet<u32>,
-    /// The operation that is being posted.
+    /// The operation that the current call of the application is posting.
     posting: Option<TracedOperation>,
-    /// True if writing failed, which was reported. The trace ends there, like one that was cut off.
+    /// True if writing failed, which was reported. The trace ends there, as if it were cut off.
     failed: bool,
 }
 
-/// An operation that begins.
+/// An operation that a trace records, with its peer, kind and size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TracedOperation {
     peer: PeerId,
@@ -59,7 +59,7 @@ pub(crate) struct TracedOperation {
 }
 
 impl TracedOperation {
-    /// Returns the traced form of an operation that enters the engine.
+    /// Returns the trace record of an operation that enters the engine.
     #[cold]
     pub(crate) fn of(op: &Operation) -> Self {
         let (class, tag) = match &op.action {
@@ -72,7 +72,7 @@ impl TracedOperation {
         Self { peer: op.peer, class, bytes: op.buf.len(), tag, context: op.context }
     }
 
-    /// Returns the traced form of an own operation that has ended.
+    /// Returns the trace record of an own operation that has ended.
     fn ended(done: &Completion) -> Option<Self> {
         let class = match done.kind {
             OpKind::Send => message(done.space),
@@ -96,12 +96,12 @@ const fn message(space: MatchSpace) -> OperationKind {
     }
 }
 
-/// The writer of an endpoint's trace, if one is wanted.
+/// The writer of an endpoint's trace, if the user asks for one.
 pub(crate) struct Tracer(Option<Box<Trace>>);
 
 impl Tracer {
-    /// Opens the trace of an endpoint that is enabled now. The tracer writes nothing if no trace is wanted, or if the file
-    /// cannot be written, which is reported.
+    /// Opens the trace of an endpoint that is being enabled. The tracer writes nothing if no trace is wanted, or if the
+    /// file cannot be written, which is reported.
     pub(crate) fn open(number: u32, local: SocketAddr) -> Self {
         let folder = params().trace.as_str();
         if folder.is_empty() {
@@ -119,7 +119,7 @@ impl Tracer {
         }
     }
 
-    /// Returns whether a trace is written.
+    /// Returns whether a trace of the endpoint is written.
     #[inline]
     pub(crate) const fn is_on(&self) -> bool {
         self.0.is_some()
@@ -135,7 +135,7 @@ impl Tracer {
         }
     }
 
-    /// Notes that the operation that began last has been posted.
+    /// Notes that the operation whose begin was recorded last has been posted.
     #[inline]
     pub(crate) fn end_posting(&mut self) {
         if let Some(trace) = &mut self.0 {
@@ -154,14 +154,14 @@ impl Tracer {
         }
     }
 
-    /// Writes what has gathered.
+    /// Writes the trace text that has gathered to the file.
     pub(crate) fn write(&mut self) {
         if let Some(trace) = &mut self.0 {
             trace.write();
         }
     }
 
-    /// The endpoint ends in an orderly way.
+    /// Writes the end of the trace, because the endpoint closes in good order.
     pub(crate) fn close(&mut self) {
         if let Some(trace) = self.0.take() {
             trace.close();
@@ -209,8 +209,8 @@ impl Trace {
         self.event(now, EventKind::Begin, &op, address);
     }
 
-    /// Something ended: an operation that was begun, or the receive of a peer's. With `shown` the application can see
-    /// that, and wait for it.
+    /// Writes the end of an operation, or the receive of a peer's message. With `shown` the application can see that
+    /// end, and wait for it.
     fn end(&mut self, done: &Completion, shown: bool, address: SocketAddr) {
         let came = matches!(done.status, Ok(()) | Err(OpError::Truncated { .. }));
         if !came || matches!(done.visibility, Visibility::Kept | Visibility::RegionOnly) {

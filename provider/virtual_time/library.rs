@@ -8,30 +8,33 @@ use squall_base::{Span, Time};
 use squall_net::emulator::frame::VirtualTimeRules;
 use squall_net::emulator::virtual_time::{self, VirtualClock};
 
-use super::{DEPTH, DRIVES, YIELDS, advance_busy, computed_since_call, wait};
+use super::{
+    DEPTH, DRIVES, HELPS, YIELDS, advance_busy, computed_since_call, note_clock_reading,
+    read_cpu_clock, threads, wait,
+};
 use crate::host::logger::USER;
 
-/// Yields after a call of the provider that return at once.
+/// Number of yields after a call of the provider that return at once, without reaching the kernel.
 const YIELDS_PER_CALL: u32 = 2;
 
-/// Clock readings of the application before the start of the job. The clock of the process stands
+/// Number of readings of the clock by the application before the start of the job. The clock of the process stands
 /// still then.
 static EARLY_READINGS: AtomicU64 = AtomicU64::new(0);
-/// Early readings that show the same time. The number of readings depends on real time, and what the
+/// Number of early readings that show the same time. The number of readings depends on real time, but what the
 /// application sees after the start must not.
 const EQUAL_READINGS: u64 = 1 << 24;
-/// Nanoseconds that each further reading adds, so that a loop which waits for a time ends.
+/// Virtual nanoseconds that each further early reading of the clock adds, so that a loop which waits for a time ends.
 const EARLY_STEP: u64 = 1_000;
 /// The latest time that the application has read, if computation takes time. It may lie ahead of the
 /// clock of the process, which advances by a computation at the next call of the provider.
 static LAST_SHOWN: AtomicU64 = AtomicU64::new(0);
 
-/// Real time for which a helper thread sleeps between two readings of the clock.
+/// Real time for which a helper thread, which never calls libfabric, sleeps between two readings of the clock.
 const SHORT_SLEEP: Duration = Duration::from_millis(1);
-/// Short sleeps without an advance of the clock after which a helper thread advances it.
+/// Number of short sleeps without an advance of the virtual clock after which a helper thread advances it.
 const MOST_SHORT_SLEEPS: u32 = 50;
 
-/// The functions that the preloaded time library calls, as it declares them.
+/// The table of functions that the preloaded time library calls, in the library's layout.
 #[repr(C)]
 struct ClockTable {
     size: usize,
@@ -40,20 +43,22 @@ struct ClockTable {
     owns: extern "C" fn(fd: c_int) -> c_int,
     calendar: i64,
     ending: extern "C" fn(),
+    create: extern "C" fn() -> u64,
+    begin: extern "C" fn(created: u64),
     yields: extern "C" fn() -> c_int,
 }
 
-/// Returns the time of CLOCK_MONOTONIC that the application sees at `now`.
+/// Returns the time of CLOCK_MONOTONIC that the application sees at the virtual time `now`.
 fn shown_time(rules: &VirtualTimeRules, now: Time) -> u64 {
     (rules.shown_origin + now.since(rules.origin)).0
 }
 
-/// Returns the time of the clock at which the application sees `shown`.
+/// Returns the virtual time at which the application sees the time `shown`.
 fn time_of_shown(rules: &VirtualTimeRules, shown: u64) -> Time {
     Time(rules.origin.0.saturating_add(Time(shown).since(rules.shown_origin).0))
 }
 
-/// Returns the nanoseconds by which the application's clock has advanced after so many early readings.
+/// Returns the nanoseconds by which the application's clock has advanced after this many early readings.
 const fn early_advance(readings: u64) -> u64 {
     readings.saturating_sub(EQUAL_READINGS) * EARLY_STEP
 }
@@ -66,16 +71,16 @@ extern "C" fn now_for_library() -> u64 {
         return shown_time(rules, clock.now()) + early_advance(readings);
     }
     // A thread inside a call reads the clock for the provider, for instance to log.
-    let mut computed = None;
+    let mut now = clock.now();
     if DEPTH.get() == 0 {
-        clock.charge(Span(rules.overhead.clock.into()));
+        charge_reading(clock);
+        note_clock_reading();
         // Show the computation before the next call, but do not advance the clock by it: the transport
         // would have to act meanwhile, and a signal handler may read the clock.
-        computed = computed_since_call(clock);
+        now = local_time(clock);
     }
     // The application's clock must not go back.
     let early = early_advance(EARLY_READINGS.load(Ordering::Relaxed));
-    let now = clock.now() + computed.unwrap_or_default();
     let shown = shown_time(rules, now).max(rules.shown_origin.0 + early);
     match rules.cpu_scale {
         0 => shown,
@@ -87,6 +92,8 @@ extern "C" fn wait_for_library(until: u64, wakes: c_int) -> c_int {
     let Some(clock) = virtual_time::clock() else { return -1 };
     let until = time_of_shown(clock.rules(), until);
     let drives = DRIVES.get();
+    // A helper thread that sleeps is none of the threads that call libfabric.
+    HELPS.set(!drives);
     if !drives && sleep_without_advancing(clock, until, wakes != 0) {
         return 0;
     }
@@ -100,7 +107,32 @@ extern "C" fn wait_for_library(until: u64, wakes: c_int) -> c_int {
         0
     });
     DRIVES.set(drives);
+    HELPS.set(false);
     status
+}
+
+/// Returns the virtual time of the calling thread, with what it has computed since it last called the provider.
+fn local_time(clock: &VirtualClock) -> Time {
+    threads::computed_until(clock, computed_since_call(clock).unwrap_or_default())
+}
+
+/// Advances the clock by the time that the application takes to read it.
+fn charge_reading(clock: &VirtualClock) {
+    let span = Span(clock.rules().overhead.clock.into());
+    if threads::are_several() {
+        // Only this thread is later: the others compute meanwhile.
+        threads::charge(span);
+    } else {
+        clock.charge(span);
+    }
+}
+
+extern "C" fn create_for_library() -> u64 {
+    virtual_time::clock().map_or(0, |clock| local_time(clock).0)
+}
+
+extern "C" fn begin_for_library(created: u64) {
+    threads::begin(Time(created));
 }
 
 extern "C" fn end_for_library() {
@@ -116,6 +148,9 @@ extern "C" fn end_for_library() {
 /// that yields without a call gets 1, because it may wait for memory that another process has to write.
 /// So does every loop before the start of the job, when the emulator does not stop any process yet.
 extern "C" fn must_yield_for_library() -> c_int {
+    if threads::let_others_run() {
+        return 1;
+    }
     let begun = virtual_time::clock().is_some_and(VirtualClock::has_begun);
     let polls = YIELDS.fetch_add(1, Ordering::Relaxed) < YIELDS_PER_CALL;
     c_int::from(!begun || !polls || DEPTH.get() > 0)
@@ -131,11 +166,14 @@ extern "C" fn owns_for_library(fd: c_int) -> c_int {
 /// if the clock stands still, because the other threads may be waiting for this one.
 fn sleep_without_advancing(clock: &VirtualClock, until: Time, wakes: bool) -> bool {
     let (mut before, mut sleeps) = (clock.now(), 0);
+    let mut cpu_before = read_cpu_clock(libc::CLOCK_PROCESS_CPUTIME_ID);
     while before < until {
         std::thread::sleep(SHORT_SLEEP);
-        let now = clock.now();
-        sleeps = if now == before { sleeps + 1 } else { 0 };
-        before = now;
+        let (now, cpu) = (clock.now(), read_cpu_clock(libc::CLOCK_PROCESS_CPUTIME_ID));
+        // Other threads compute, or the clock advances: neither needs this thread.
+        let others_run = Duration::from_nanos(cpu - cpu_before) > SHORT_SLEEP / 10;
+        sleeps = if now == before && !others_run { sleeps + 1 } else { 0 };
+        (before, cpu_before) = (now, cpu);
         if wakes {
             return true;
         }
@@ -146,7 +184,8 @@ fn sleep_without_advancing(clock: &VirtualClock, until: Time, wakes: bool) -> bo
     true
 }
 
-/// Registers these functions with the time library: from now on it answers from the clock of the process.
+/// Registers the functions of this file with the time library, which answers from the virtual clock of the process from
+/// now on.
 pub(super) fn register(clock: &VirtualClock) {
     let table: &'static ClockTable = Box::leak(Box::new(ClockTable {
         size: size_of::<ClockTable>(),
@@ -155,6 +194,8 @@ pub(super) fn register(clock: &VirtualClock) {
         owns: owns_for_library,
         calendar: i64::try_from(clock.rules().calendar).unwrap_or(0),
         ending: end_for_library,
+        create: create_for_library,
+        begin: begin_for_library,
         yields: must_yield_for_library,
     }));
     // SAFETY: dlsym(3) reads the name, a NUL-terminated literal, and looks for it in the time library, which is preloaded.

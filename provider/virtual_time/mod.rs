@@ -13,9 +13,10 @@
 //! The preloaded time library answers the application's own time functions from the same clock ([`library`]).
 
 mod library;
+mod threads;
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::collections::BTreeSet;
 use std::sync::Once;
 
@@ -27,48 +28,60 @@ use squall_net::emulator::virtual_time::{self, Progress, VirtualClock};
 use crate::clock::hooks::{self, Hooks, Peek};
 use crate::waiting::open_endpoints;
 
-/// Empty polls in a row after which a thread waits for a packet or timer.
+/// Number of empty polls in a row after which a thread waits for a packet or timer.
 const IDLE_AFTER: i32 = 2;
 /// Empty polls after a new peek that count as part of it, so that the thread does not wait. MPI
 /// libraries read their queues several times in one MPI_Iprobe, and the program may look for another
 /// message next, which is there already.
 const FREE_POLLS_AFTER_PEEK: i32 = 16;
-/// Virtual time of computation between two empty polls below which a thread does nothing but poll.
+/// Virtual time of computation between two empty polls below which a thread counts as polling only.
 const POLLING: Span = Span::micros(2);
 
-/// Number of different peeks that are remembered. A program may look for messages of each rank.
+/// Shortest step of the clock of a process that polls, finds nothing and reads the clock between polls.
+const SHORTEST_STEP: Span = Span::nanos(100);
+/// Divisor of the virtual time for which such a process has polled, which gives its next step: a loop that polls until
+/// a time ends at most this part later.
+const STEP_DIVISOR: u64 = 4;
+
+/// Largest number of different peeks that are remembered. A program may look for messages of each rank.
 const MOST_PEEKS: usize = 4096;
 
-/// Pairs of readings of the CPU time from which the cost of one is taken.
+/// Number of pairs of readings of the CPU time from which the cost of one reading is taken.
 const READINGS: u32 = 64;
 
-/// Most rounds of [`serve_endpoints`]. A round follows if the one before made progress.
+/// Largest number of rounds of [`serve_endpoints`]. A round follows if the one before made progress.
 const MOST_TURNS: u32 = 64;
 
 /// Number of empty polls in a row, between which the application did nothing else. A new peek makes it
 /// negative: see [`FREE_POLLS_AFTER_PEEK`].
 static EMPTY_POLLS: AtomicI32 = AtomicI32::new(0);
-/// Different peeks that found nothing since the last progress of an endpoint. Each of them would find
-/// nothing again. The application's other work clears them as well.
+/// Virtual time of the first empty poll since the application did something else; zero for none.
+static POLLS_SINCE: AtomicU64 = AtomicU64::new(0);
+/// The application has read the clock since then, perhaps to end a loop of polls at a time.
+static READS_CLOCK: AtomicBool = AtomicBool::new(false);
+/// Different peeks that have found nothing since an endpoint last made progress. Each of them would find nothing again.
+/// Other work of the application clears them as well.
 static EMPTY_PEEKS: Mutex<BTreeSet<Peek>> = Mutex::new(BTreeSet::new());
-/// Number of times that operations completed, for which the application may be waiting.
+/// Number of times so far that operations completed for which the application may be waiting.
 static COMPLETIONS: AtomicU64 = AtomicU64::new(0);
-/// Yields of the application since it last called the provider.
+/// Number of yields of the application since it last called the provider.
 static YIELDS: AtomicU32 = AtomicU32::new(0);
 /// Virtual nanoseconds for which the application has computed since the last empty poll.
 static COMPUTED: AtomicU64 = AtomicU64::new(0);
-/// CPU time that a reading of the CPU time takes, in nanoseconds.
+/// CPU time in nanoseconds that reading the CPU time takes.
 static READING_COST: AtomicU64 = AtomicU64::new(0);
 thread_local! {
-    /// The thread has called libfabric, so it may advance the clock of the process.
+    /// The thread has called libfabric, so it may advance the virtual clock of the process.
     static DRIVES: Cell<bool> = const { Cell::new(false) };
+    /// The thread sleeps in a function of the time library and never calls libfabric.
+    static HELPS: Cell<bool> = const { Cell::new(false) };
     /// Nesting depth of calls of the provider in this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    /// CPU time of the thread when its last call ended; zero before that.
+    /// CPU time of the thread when its last call of the provider ended; zero before the first call.
     static LEFT_AT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The hooks of a process that has attached to an emulator in virtual time. In a forked child there is no clock.
+/// The hooks of a process that has attached to an emulator in virtual time. A forked child has no virtual clock.
 struct ProcessHooks;
 
 impl Hooks for ProcessHooks {
@@ -131,7 +144,13 @@ impl Hooks for ProcessHooks {
     }
 
     fn wait_until(&self, until: Time) -> bool {
-        virtual_time::clock().map(|clock| wait(clock, until)).is_some()
+        let Some(clock) = virtual_time::clock() else { return false };
+        if threads::others_run() {
+            threads::let_others_run();
+        } else {
+            wait(clock, until);
+        }
+        true
     }
 }
 
@@ -149,12 +168,17 @@ pub(crate) fn begin_process() {
 fn begin_call(clock: &'static VirtualClock) {
     DEPTH.set(DEPTH.get() + 1);
     YIELDS.store(0, Ordering::Relaxed);
-    if DEPTH.get() == 1
-        && let Some(computed) = computed_since_call(clock)
-    {
+    if DEPTH.get() > 1 {
+        return;
+    }
+    if !HELPS.get() && threads::register() {
+        clock.announce_threads();
+    }
+    if let Some(computed) = computed_since_call(clock) {
         COMPUTED.fetch_add(computed.0, Ordering::Relaxed);
-        clock.count_computation(computed);
-        advance_busy(clock, clock.now() + computed);
+        let until = threads::computed_until(clock, computed);
+        clock.count_computation(until.since(clock.now()));
+        threads::wait_in_turn(|| advance_busy(clock, until));
     }
 }
 
@@ -168,6 +192,7 @@ fn end_call() {
         if clock.rules().cpu_scale > 0 {
             LEFT_AT.set(cpu_time());
         }
+        threads::leave(clock.now());
     }
 }
 
@@ -175,7 +200,7 @@ fn end_call() {
 /// Returns `None` if computation takes no time, the job has not begun, or the thread has made no call.
 fn computed_since_call(clock: &VirtualClock) -> Option<Span> {
     let (scale, left_at) = (clock.rules().cpu_scale, LEFT_AT.get());
-    if scale == 0 || left_at == 0 || !clock.has_begun() {
+    if scale == 0 || left_at == 0 && !threads::was_created() || !clock.has_begun() {
         return None;
     }
     // One reading lies between the two at the ends of the computation.
@@ -184,7 +209,7 @@ fn computed_since_call(clock: &VirtualClock) -> Option<Span> {
     Some(Span(u64::try_from(used * u128::from(scale) / 1_000_000).unwrap_or(u64::MAX)))
 }
 
-/// Measures what a reading of the CPU time takes.
+/// Measures the CPU time that one reading of the CPU time takes.
 fn measure_reading() {
     let costs = (0..READINGS).map(|_| {
         let before = cpu_time();
@@ -195,10 +220,20 @@ fn measure_reading() {
 
 /// Returns the CPU time that this thread has used, in nanoseconds.
 fn cpu_time() -> u64 {
+    read_cpu_clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Returns the clock of the CPU time of a thread of this process (clock_getcpuclockid(3), for a thread).
+const fn clock_of(tid: libc::pid_t) -> libc::clockid_t {
+    !tid << 3 | 6
+}
+
+/// Returns the time of a clock of CPU time in nanoseconds; zero if its thread has ended.
+fn read_cpu_clock(clock: libc::clockid_t) -> u64 {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: clock_gettime(2) writes one timespec, into a local variable. Every Linux has the clock of the
-    // calling thread, so it does not fail. The time library passes this clock on to the system.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut ts) };
+    // SAFETY: clock_gettime(2) writes one timespec, into a local variable, or fails and leaves it zero. The time
+    // library passes clocks of CPU time on to the system.
+    unsafe { libc::clock_gettime(clock, &raw mut ts) };
     let seconds = u64::try_from(ts.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(ts.tv_nsec).unwrap_or(0)
 }
@@ -210,8 +245,8 @@ fn first_timer(after: Time) -> Time {
     timers.filter(|at| *at > after).min().unwrap_or(Time::NEVER)
 }
 
-/// Serves the endpoints if a timer is due, and returns the time of the next timer. Returns `None`
-/// if a packet had arrived as well.
+/// Serves the endpoints if a timer is due, and returns the time of the next timer. Returns `None` if a packet had
+/// arrived as well.
 fn serve_due_timers(clock: &VirtualClock) -> Option<Time> {
     let timer = first_timer(Time::ZERO);
     if timer > clock.now() {
@@ -254,11 +289,35 @@ fn advance_busy(clock: &VirtualClock, until: Time) {
     }
 }
 
+/// Returns the largest step of the clock of a process that polls and finds nothing. A program that reads the clock
+/// between polls gets small steps that grow with the time for which it polls: it may stop polling at a time.
+fn idle_step(clock: &VirtualClock) -> Span {
+    let longest = clock.rules().longest_idle;
+    let since = POLLS_SINCE.load(Ordering::Relaxed);
+    if since == 0 || !READS_CLOCK.load(Ordering::Relaxed) {
+        return longest;
+    }
+    let polled = clock.now().since(Time(since));
+    Span(polled.0 / STEP_DIVISOR).max(SHORTEST_STEP).min(longest)
+}
+
+/// Notes that the application reads the clock outside of a call.
+fn note_clock_reading() {
+    if POLLS_SINCE.load(Ordering::Relaxed) != 0 {
+        READS_CLOCK.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Waits for the next packet, but not beyond `until` or the longest idle step. The transport
 /// handles its timers meanwhile. Returns whether an endpoint made progress. The caller holds no
 /// lock of an endpoint.
 fn wait(clock: &VirtualClock, until: Time) -> bool {
-    let longest = clock.now() + clock.rules().longest_idle;
+    threads::wait_alone(|| wait_for_packet(clock, until)).unwrap_or(false)
+}
+
+/// Waits as [`wait`] says, while no other thread of the process does.
+fn wait_for_packet(clock: &VirtualClock, until: Time) -> bool {
+    let longest = clock.now() + idle_step(clock);
     let until = until.min(longest);
     let done = COMPLETIONS.load(Ordering::Relaxed);
     // Serve a packet that has already arrived at once, or the time of the return would depend on
@@ -279,16 +338,29 @@ fn wait(clock: &VirtualClock, until: Time) -> bool {
     }
 }
 
-/// Notes that the application does something else than to look for messages and completions.
+/// Notes that the application does something other than looking for messages and completions.
 fn end_polling() {
     EMPTY_POLLS.store(0, Ordering::Relaxed);
+    POLLS_SINCE.store(0, Ordering::Relaxed);
+    READS_CLOCK.store(false, Ordering::Relaxed);
     EMPTY_PEEKS.lock().clear();
+}
+
+/// Notes that the application polls and has found nothing.
+fn note_polling(clock: &VirtualClock) {
+    let now = clock.now().0;
+    let _ = POLLS_SINCE.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
 }
 
 /// Handles a poll that found nothing. If the thread does nothing but poll, it waits for the next packet or timer.
 fn handle_empty_poll(clock: &VirtualClock) {
+    if threads::others_run() {
+        // One of them may be about to send: this poll takes no time, and waits for nothing.
+        return;
+    }
     clock.charge(Span(clock.rules().overhead.poll.into()));
     end_polling_after_computation();
+    note_polling(clock);
     let polls = EMPTY_POLLS.fetch_add(1, Ordering::Relaxed) + 1;
     if polls >= IDLE_AFTER && wait(clock, Time::NEVER) {
         EMPTY_POLLS.store(0, Ordering::Relaxed);
@@ -306,8 +378,12 @@ fn end_polling_after_computation() {
 /// since, the thread waits for the next packet or timer. Another peek does not wait: a program may look for several
 /// sources or tags in turn, and the next one may be there.
 fn handle_peek(clock: &VirtualClock, peek: Peek) {
+    if threads::others_run() {
+        return;
+    }
     clock.charge(Span(clock.rules().overhead.poll.into()));
     end_polling_after_computation();
+    note_polling(clock);
     if note_peek(&mut EMPTY_PEEKS.lock(), peek) {
         wait(clock, Time::NEVER);
     } else {
@@ -315,7 +391,7 @@ fn handle_peek(clock: &VirtualClock, peek: Peek) {
     }
 }
 
-/// Adds a peek to those that find nothing. Returns whether it was there already.
+/// Adds a peek to those that found nothing. Returns whether it was there already.
 fn note_peek(peeks: &mut BTreeSet<Peek>, peek: Peek) -> bool {
     if peeks.len() >= MOST_PEEKS && !peeks.contains(&peek) {
         peeks.clear();

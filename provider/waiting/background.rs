@@ -19,7 +19,7 @@ use crate::host::thread;
 use crate::objects::PerProcess;
 use crate::waiting::open_endpoints::OpenEndpoint;
 
-/// Turns in a row for one endpoint before the next one gets its turns.
+/// Number of turns in a row for one endpoint before the next endpoint gets its turns.
 const TURNS: u32 = 64;
 
 #[derive(Default)]
@@ -39,7 +39,7 @@ struct Shared {
 
 static SHARED: PerProcess<Shared> = PerProcess::new();
 
-/// Returns how long an endpoint may make no progress; `None` without background progress.
+/// Returns the longest time for which an endpoint may make no progress; `None` without background progress.
 fn interval() -> Option<Span> {
     params().attend.filter(|span| *span > Span::ZERO)
 }
@@ -49,7 +49,7 @@ pub(crate) fn is_available() -> bool {
     interval().is_some()
 }
 
-/// Starts background progress of an endpoint.
+/// Starts background progress for an endpoint that was enabled.
 pub(crate) fn attach(ep: Weak<dyn OpenEndpoint>) {
     // In virtual time the application's calls do what would have been due meanwhile.
     if params().is_virtual() {
@@ -64,13 +64,15 @@ pub(crate) fn attach(ep: Weak<dyn OpenEndpoint>) {
         let body = move || crate::abi::boundary::value((), || shared.run(interval));
         match thread::spawn("squall-attend", body) {
             Ok(thread) => state.thread = Some(thread),
-            Err(error) => log::warn!("cannot start the background progress thread: {error}"),
+            Err(error) => log::warn!(
+                "cannot start the background progress thread: {error}; endpoints make progress only in calls of the application"
+            ),
         }
     }
     shared.changed.notify_one();
 }
 
-/// Ends background progress of an endpoint, which closes.
+/// Ends background progress for an endpoint, which closes.
 pub(crate) fn detach(ep: &dyn OpenEndpoint) {
     SHARED.get().lock().endpoints.retain(|other| !core::ptr::addr_eq(other.as_ptr(), ep));
 }

@@ -17,33 +17,33 @@ use squall_base::{Span, Time};
 
 use crate::clock;
 
-/// Polls in a row that find nothing before a thread checks whether others want the processor, and yields.
+/// Number of polls in a row that find nothing before a thread checks whether others want the processor, and yields.
 const CHECK_AFTER: u32 = 64;
-/// Polls in a row that find nothing before a thread yields or sleeps while others want the processor.
+/// Number of polls in a row that find nothing before a thread yields or sleeps while others want the processor.
 const YIELD_AFTER: u32 = 8;
-/// A `sched_yield` that took longer than this let other threads run.
+/// Duration above which a `sched_yield` shows that other threads ran on the processor.
 const OTHERS_RAN: Span = Span::micros(5);
-/// If `sched_yield` took longer than this, the thread sleeps instead of yielding ...
+/// Duration of a `sched_yield` above which the thread sleeps from then on instead of yielding.
 const LONG_YIELD: Span = Span::micros(300);
-/// ... for this long.
+/// Time for which the thread sleeps instead of yielding after a long `sched_yield`.
 const SLEEP_PERIOD: Span = Span::millis(20);
-/// Longest short sleep. It bounds the delay of what shows at no socket, because a polling thread may wait for more than
-/// packets.
+/// Longest short sleep. It bounds the delay of events that show at no socket, because a polling thread may wait for
+/// more than packets.
 const SHORT_SLEEP: Span = Span::micros(100);
-/// Polls in a row that find nothing before a thread sleeps, if most of its sleeps end without an arrival. They take about
-/// as long as a sleep.
+/// Number of polls in a row that find nothing before a thread sleeps, if most of its sleeps end without an arrival.
+/// They take about as long as a sleep.
 const SLEEP_AFTER_AT_MOST: u32 = 256;
 /// Shortest time over which the processor's load is estimated from a thread that never sleeps.
 const SAMPLE: Span = Span::millis(5);
-/// The time for which an estimate is valid.
+/// Time for which an estimate of the contention for the processor is valid.
 const VALID: Span = Span::millis(100);
 
-/// Processor time of the calling thread, from getrusage(2).
+/// Use of the processor by the calling thread, from getrusage(2).
 #[derive(Clone, Copy, Debug)]
 struct Usage {
-    /// The processor time that it used.
+    /// The processor time that the thread has used.
     ran: Span,
-    /// The number of times that it went to sleep, and that the scheduler took the processor away.
+    /// The number of times that the thread went to sleep, and that the scheduler took the processor away.
     sleeps: i64,
     losses: i64,
 }
@@ -51,7 +51,7 @@ struct Usage {
 impl Usage {
     const NONE: Self = Self { ran: Span::ZERO, sleeps: 0, losses: 0 };
 
-    /// Returns the usage of the calling thread until now.
+    /// Returns the use of the processor by the calling thread until now.
     fn now() -> Self {
         // SAFETY: a `rusage` is a structure of integers, for which zero is a value, and getrusage(2) writes one, into
         // a local variable.
@@ -72,22 +72,23 @@ impl Usage {
 /// A thread's estimate of the contention for its processor.
 #[derive(Clone, Copy, Debug)]
 struct Contention {
-    /// Begin of the current sample, and the thread's usage then.
+    /// Beginning of the current sample of the processor's load, and the thread's processor time then.
     since: Time,
     before: Usage,
-    /// Other threads are taken to want the processor until this time ...
+    /// The thread assumes until this time that other threads want the processor.
     until: Time,
-    /// ... and to compute, rather than poll, until this time.
+    /// The thread assumes until this time that the other threads compute rather than poll, so it sleeps.
     sleep_until: Time,
-    /// Polls in a row that find nothing before the thread sleeps.
+    /// Number of polls in a row that find nothing before the thread sleeps.
     sleep_after: u32,
-    /// Others ran in the last yield that was a check.
+    /// Other threads ran during the last yield that checked for them.
     others_ran: bool,
-    /// Other threads of the process are taken to poll as well until this time.
+    /// The thread assumes until this time that other threads of the process poll as well.
     awake_until: Time,
 }
 
-/// The thread that polled last without finding anything while others wanted its processor, as an address of its own.
+/// The thread that last polled without finding anything while others wanted its processor, as an address that no other
+/// thread has.
 static POLLER: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -171,31 +172,31 @@ pub(crate) fn check_contention(now: Time) -> bool {
 /// Backoff of the threads that poll one queue or counter.
 #[derive(Default)]
 pub(crate) struct Backoff {
-    /// Polls in a row that found nothing.
+    /// Number of polls in a row that found nothing.
     idle: AtomicU32,
-    /// Sockets that become readable when something arrives.
+    /// Descriptors that become readable when packets or records arrive.
     sockets: Mutex<Vec<RawFd>>,
 }
 
 impl Backoff {
-    /// Adds sockets at which arrivals show.
+    /// Adds descriptors that become readable when packets or records arrive.
     pub(crate) fn add_sockets(&self, sockets: &[RawFd]) {
         self.sockets.lock().extend_from_slice(sockets);
     }
 
-    /// Removes sockets that are about to be closed.
+    /// Removes descriptors that are about to be closed.
     pub(crate) fn remove_sockets(&self, sockets: &[RawFd]) {
         self.sockets.lock().retain(|fd| !sockets.contains(fd));
     }
 
-    /// Notes that a poll found something.
+    /// Notes that a poll found something, so the backoff begins anew.
     #[inline]
     pub(crate) fn on_busy(&self) {
         self.idle.store(0, Ordering::Relaxed);
     }
 
-    /// Notes that a poll found nothing, and may yield or sleep until `next`, when the endpoints have a timer.
-    /// `is_empty` checks once more that there is nothing. The caller must hold no lock.
+    /// Notes that a poll found nothing. The thread may yield, or sleep until `next`, when a timer of the endpoints
+    /// expires. `is_empty` checks once more that there is nothing. The caller must hold no lock.
     #[inline]
     pub(crate) fn on_idle(
         &self,
@@ -251,7 +252,7 @@ impl Backoff {
         }
     }
 
-    /// Sleeps until something arrives at the sockets, or for `longest`. Returns whether something was there.
+    /// Sleeps until a packet or record arrives, or for `longest`. Returns whether something had arrived.
     fn short_sleep(&self, longest: Span, is_empty: impl FnOnce() -> bool) -> bool {
         debug_assert!(longest < Span::secs(1));
         if !is_empty() {

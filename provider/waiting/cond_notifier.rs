@@ -18,12 +18,12 @@ use crate::host::thread;
 /// The time for which the thread waits for a mutex before it checks whether it must end.
 const MUTEX_PATIENCE: i64 = 20_000_000;
 
-/// State that the application and the thread share.
+/// State that the application and the notifying thread share.
 struct Shared {
     waiter: Arc<Waiter>,
     mutex: UnsafeCell<libc::pthread_mutex_t>,
     condition: UnsafeCell<libc::pthread_cond_t>,
-    /// The application sleeps, or is about to.
+    /// The application sleeps on the condition, or is about to.
     watched: AtomicBool,
     stop: AtomicBool,
 }
@@ -35,7 +35,7 @@ unsafe impl Sync for Shared {}
 // uses the mutex, for the application has closed the object and the thread has ended.
 unsafe impl Send for Shared {}
 
-/// A mutex, a condition, and the thread that broadcasts it.
+/// A mutex and a condition of the application, and the thread that broadcasts the condition.
 pub(super) struct CondNotifier {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -45,7 +45,7 @@ impl CondNotifier {
     /// Starts the thread, which does nothing until [`Self::arm`].
     ///
     /// # Errors
-    /// The system's, when threads are short.
+    /// The system's error, if threads are short.
     pub(super) fn start(waiter: &Arc<Waiter>) -> Result<Self> {
         let shared = Arc::new(Shared {
             waiter: Arc::clone(waiter),
@@ -106,7 +106,7 @@ impl Shared {
         }
     }
 
-    /// Broadcasts the condition, unless the object closes.
+    /// Broadcasts the condition to the application, unless the object closes.
     fn broadcast(&self) {
         while !self.is_stopped() {
             // SAFETY: clock_gettime(2) writes one `timespec`, a local variable; the mutex was initialised, does not

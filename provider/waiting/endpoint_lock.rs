@@ -38,7 +38,7 @@ impl Flag for AtomicBool {
     }
 }
 
-/// Fences of an asymmetric lock: a compiler fence on the fast side, membarrier(2) on the slow side.
+/// Fences of an asymmetric lock: a compiler fence on the fast side, and membarrier(2) on the slow side.
 struct Membarrier;
 
 impl Fences for Membarrier {
@@ -52,11 +52,11 @@ impl Fences for Membarrier {
     }
 }
 
-/// A value that one thread at a time may use.
+/// The lock of an endpoint, a queue or the regions: a value that one thread at a time may use.
 pub(crate) struct EndpointLock<T> {
     locked: bool,
     mutex: parking_lot::RawMutex,
-    /// Used instead of the mutex unless `locked`. Most of the time it also turns a broken promise of the application
+    /// The lock that is used instead of the mutex unless `locked`. It usually turns a broken promise of the application
     /// (two threads at once, or a call from a callback) into a panic instead of a data race.
     asymmetric: AsymmetricLock<Membarrier>,
     value: UnsafeCell<T>,
@@ -104,7 +104,7 @@ impl<T> EndpointLock<T> {
         EndpointGuard::new(self, false)
     }
 
-    /// Locks unless another thread holds the lock.
+    /// Takes the lock unless another thread holds it.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<EndpointGuard<'_, T>> {
         let acquired = if self.locked {
@@ -136,7 +136,7 @@ impl<T> EndpointLock<T> {
     }
 }
 
-/// Exclusive use of a lock's value until dropped.
+/// Guard of an endpoint lock: it gives exclusive use of the value until it is dropped.
 pub(crate) struct EndpointGuard<'a, T> {
     lock: &'a EndpointLock<T>,
     is_background: bool,

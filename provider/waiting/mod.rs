@@ -33,7 +33,7 @@ pub(crate) use prepare::Sleeper;
 use set::WaitSet;
 pub(crate) use waiter::Waiter;
 
-/// The wait object of a queue or counter: a `fi_wait_obj`, and its implementation.
+/// The wait object (`fi_wait_obj`) of a queue or counter, and its implementation.
 pub(crate) struct Waits {
     obj: ffi::fi_wait_obj,
     waiter: Option<Arc<Waiter>>,
@@ -41,12 +41,12 @@ pub(crate) struct Waits {
     set: Option<ObjectRef<WaitSet>>,
 }
 
-/// An object that can be waited for.
+/// A queue or counter for which threads of the application can wait.
 pub(crate) trait Waitable: Send + Sync {
-    /// Returns the wait object.
+    /// Returns the wait object of the queue or counter.
     fn waits(&self) -> &Waits;
 
-    /// Makes sure that whatever comes from now on wakes a sleeper.
+    /// Arranges that the next event wakes the sleeper.
     ///
     /// # Errors
     /// `FI_EAGAIN` when something is there already, `FI_ENOSYS` when it is not there to be waited for.
@@ -54,7 +54,7 @@ pub(crate) trait Waitable: Send + Sync {
 }
 
 impl Waits {
-    /// Opens what `obj` asks for; FI_WAIT_SET joins `set`.
+    /// Opens the wait object that `obj` names; FI_WAIT_SET joins the wait set `set`.
     ///
     /// # Errors
     /// `FI_ENOSYS` for an unknown wait object, `FI_EINVAL` for an invalid set, the system's error
@@ -65,7 +65,7 @@ impl Waits {
             ffi::FI_WAIT_UNSPEC | ffi::FI_WAIT_FD | ffi::FI_WAIT_POLLFD => true,
             ffi::FI_WAIT_MUTEX_COND | ffi::FI_WAIT_SET => true,
             other => {
-                log::info!("wait object {other} is unknown");
+                log::info!("wait object refused: wait_obj {other} is unknown");
                 return Err(Errno::NOSYS);
             }
         };
@@ -112,8 +112,8 @@ impl Waits {
         prepare::prepare(waiter, sleeper, || look(waiter))
     }
 
-    /// Returns an error unless waiting calls are allowed: with FI_WAIT_NONE they are not, and with
-    /// FI_WAIT_SET only on the set.
+    /// Returns an error unless waiting calls are allowed on the object: with FI_WAIT_NONE they are not, and with
+    /// FI_WAIT_SET only on the wait set.
     ///
     /// # Errors
     /// `FI_ENOSYS` when they are not.
@@ -127,7 +127,7 @@ impl Waits {
         }
     }
 
-    /// Wakes the waiting threads.
+    /// Wakes the threads that wait for the queue or counter.
     pub(crate) fn signal(&self) {
         if let Some(waiter) = &self.waiter {
             waiter.signal();
@@ -137,7 +137,7 @@ impl Waits {
     /// Adds the new `member` to its wait set, if it has one.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(crate) fn join_set(&self, member: Weak<dyn Waitable>) -> Result<()> {
         match (&self.set, &self.waiter) {
             (Some(set), Some(waiter)) => set.insert(member, waiter.fd()),
@@ -153,15 +153,15 @@ impl Waits {
         }
     }
 
-    /// Prepares for an application that sleeps on the object by itself: a thread of the provider
-    /// will notify it of events.
+    /// Arms the thread that broadcasts the condition, because the application is about to sleep on it
+    /// (FI_WAIT_MUTEX_COND).
     pub(crate) fn arm_notifier(&self) {
         if let Some(notifier) = &self.notifier {
             notifier.arm();
         }
     }
 
-    /// `fi_control(FI_GETWAIT)` and `FI_GETWAITOBJ`.
+    /// Returns the wait object or its kind: `fi_control` with FI_GETWAIT or FI_GETWAITOBJ.
     ///
     /// # Safety
     /// `arg` is NULL, or what fi_control(3) says for the command and the wait object: an int for the descriptor, a
@@ -211,7 +211,7 @@ impl Waits {
     }
 }
 
-/// The wait set that an attribute names, if the wait object asks for one.
+/// Returns the wait set that an attribute names, if the wait object asks for one.
 ///
 /// # Safety
 /// With FI_WAIT_SET, `set` is NULL or an open object that stays open during the call.
@@ -239,13 +239,13 @@ pub(crate) fn deadline(timeout: c_int) -> Time {
     }
 }
 
-/// How long a thread polls without a result before it sleeps. A round trip within a rack and the peer's system calls take
-/// less, so that a prompt answer finds the thread awake; an idle thread hardly uses its processor.
+/// Time for which a thread polls without a result before it sleeps. A round trip within a rack and the peer's system
+/// calls take less, so that a prompt answer finds the thread awake, and an idle thread hardly uses its processor.
 pub(crate) const SPIN: Span = Span::micros(50);
 
-/// Polls `check` until it has an answer or `deadline` comes: first busily for [`SPIN`], then asleep on `waiter`
-/// between polls, or, without one, giving way to others. `prepare` is called before each sleep; false means that there
-/// is something already.
+/// Polls `check` until it has an answer or `deadline` passes: first without pause for [`SPIN`], then asleep on `waiter`
+/// between polls, or, without a waiter, yielding the processor. `prepare` is called before each sleep; it returns false
+/// if there is something to read already.
 pub(crate) fn poll_until<T>(
     deadline: Time,
     waiter: Option<&Waiter>,

@@ -1,4 +1,4 @@
-//! The enabled endpoints of this process, and what its threads do with them.
+//! The enabled endpoints of this process, and what the provider's threads do with them.
 
 use std::sync::{Arc, Weak};
 
@@ -7,7 +7,7 @@ use squall_base::Time;
 
 use crate::objects::PerProcess;
 
-/// An enabled endpoint, for threads of the provider and the end of the process, which serve it without knowing more of it.
+/// An enabled endpoint, as far as the provider's threads and the end of the process need it.
 pub(crate) trait OpenEndpoint: Send + Sync {
     /// Makes progress as the application does, on a progress thread, unless another thread does so now. Returns whether
     /// anything happened.
@@ -29,39 +29,39 @@ pub(crate) trait OpenEndpoint: Send + Sync {
     /// application, or the background progress thread, which wakes sleepers when it finds something.
     fn prepare_sleep(&self) -> Option<bool>;
 
-    /// Notes that the progress thread sleeps no more: calls need not wake it.
+    /// Notes that the progress thread no longer sleeps, so that calls need not wake it.
     fn end_sleep_of_progress_thread(&self);
 
-    /// Returns when the endpoint needs a turn without anything arriving. While another thread holds the lock, that is
-    /// soon: the thread may set a timer, and may have reported it before the caller sleeps.
+    /// Returns the time at which the endpoint needs a turn although nothing arrives. While another thread holds the
+    /// lock, that is soon: the thread may set a timer, and may have reported it before the caller sleeps.
     fn next_timeout(&self) -> Option<Time>;
 
     /// Returns the endpoint's next timer as [`Self::next_timeout`] does, for a thread that is about to sleep until
     /// then. A call that sets an earlier timer wakes that thread, unless background progress serves the timer.
     fn next_timeout_of_sleeper(&self) -> Option<Time>;
 
-    /// Waits, when the process ends with the endpoint open, until what was complete when it was copied has arrived. It
-    /// gives up if another thread holds the lock, because that thread may be stuck for good.
+    /// Waits, when the process ends with the endpoint open, until the data of operations that completed when they were
+    /// copied has arrived. It gives up if another thread holds the lock, because that thread may be stuck for good.
     fn drain(&self);
 
-    /// Reports the counters, once, and ends what observers see.
+    /// Writes the statistics of the endpoint, once, and ends its statistics page and trace.
     fn close_reports(&self);
 }
 
-/// The enabled endpoints.
+/// The enabled endpoints of this process.
 static OPEN: PerProcess<Mutex<Vec<Weak<dyn OpenEndpoint>>>> = PerProcess::new();
 
-/// Adds an endpoint, which was enabled.
+/// Adds an endpoint that was enabled to the list of this process.
 pub(crate) fn add(ep: Weak<dyn OpenEndpoint>) {
     OPEN.get().lock().push(ep);
 }
 
-/// Removes an endpoint, which closes.
+/// Removes an endpoint, which closes, from the list of this process.
 pub(crate) fn remove(ep: &dyn OpenEndpoint) {
     OPEN.get().lock().retain(|other| !core::ptr::addr_eq(other.as_ptr(), ep));
 }
 
-/// Returns the enabled endpoints.
+/// Returns the enabled endpoints of this process.
 pub(crate) fn all() -> Vec<Arc<dyn OpenEndpoint>> {
     OPEN.get().lock().iter().filter_map(Weak::upgrade).collect()
 }

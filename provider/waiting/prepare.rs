@@ -10,24 +10,24 @@
 
 use crate::abi::errno::{Errno, Result};
 
-/// The kind of thread that is about to sleep.
+/// The kind of a thread that is about to sleep until something happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sleeper {
-    /// The thread in one of our waiting calls that sleeps on the descriptors.
+    /// The thread in one of the provider's waiting calls that sleeps on the descriptors.
     Leader,
-    /// Another thread in one of our waiting calls.
+    /// A thread that sleeps in a waiting call until the leader, the one thread that watches the sockets, wakes it.
     Follower,
-    /// The application, by calls of its own.
+    /// A thread of the application that sleeps by its own calls, such as poll(2).
     Application,
 }
 
 /// The event that wakes the leader and the application: an eventfd, or a model of one.
 pub(super) trait Event {
-    /// Raises the event again, which its taker found raised.
+    /// Raises the event again after [`Self::take`] found it raised.
     fn put_back(&self);
-    /// Takes the event back. Returns whether it was raised.
+    /// Takes the event, so that it is no longer raised. Returns whether it was raised.
     fn take(&self) -> bool;
-    /// Returns whether a thread in one of our waiting calls leads.
+    /// Returns whether a thread in one of the provider's waiting calls is the leader.
     fn is_led(&self) -> bool;
 }
 
@@ -106,7 +106,7 @@ mod model {
             Self { raised, leadership: Leadership::new(), futex: Mutex::new(Vec::new()) }
         }
 
-        /// Mirrors `Waiter::signal`.
+        /// Models `Waiter::signal`.
         fn signal(&self) {
             if self.leadership.count_event() {
                 self.futex.lock().expect("no panic").clear();
@@ -142,7 +142,7 @@ mod model {
     }
 
     struct World {
-        /// Completions that wait in the engine.
+        /// Number of completions that wait in the engine of the model.
         engine: Mutex<u32>,
         queue: Mutex<Queue>,
         counter: Mutex<Counter>,
@@ -159,7 +159,7 @@ mod model {
             })
         }
 
-        /// Mirrors `Cq::push`.
+        /// Models `Cq::push`.
         fn push(&self) {
             let mut queue = self.queue.lock().expect("no panic");
             queue.entries += 1;
@@ -168,7 +168,7 @@ mod model {
             }
         }
 
-        /// Mirrors `Cntr::add`.
+        /// Models `Cntr::add`.
         fn count(&self) {
             let mut counter = self.counter.lock().expect("no panic");
             counter.value += 1;
@@ -190,7 +190,7 @@ mod model {
             (0..core::mem::take(&mut *engine)).for_each(|_| self.push());
         }
 
-        /// Mirrors the look of `Cq::prepare`.
+        /// Models the check of `Cq::prepare` for something to read.
         fn look(&self) -> Result<()> {
             self.progress();
             let mut queue = self.queue.lock().expect("no panic");
@@ -227,7 +227,7 @@ mod model {
 
     type Look<'a> = &'a dyn Fn() -> Result<()>;
 
-    /// How threads choose a leader and prepare their sleep.
+    /// The variant of the code under test: how threads choose a leader and prepare their sleep.
     #[derive(Clone, Copy)]
     struct Design {
         lead: fn(&World) -> bool,
@@ -267,7 +267,7 @@ mod model {
             Self { number, awaited, role: None, state: State::Awake }
         }
 
-        /// Mirrors a turn of the loop in `poll_until`.
+        /// Models one turn of the loop in `poll_until`.
         fn run_turn(&mut self, world: &World, design: Design) {
             let waiter = &world.waiter;
             let seen = waiter.leadership.events();
@@ -312,7 +312,7 @@ mod model {
             self.state = if looked.is_ok() && sleeps { State::Asleep } else { State::Awake };
         }
 
-        /// Mirrors the drop of a `Guest`.
+        /// Models the drop of a `Guest`.
         fn leave(&mut self, world: &World) {
             let leadership = &world.waiter.leadership;
             let wake = match self.role {

@@ -21,39 +21,39 @@ use crate::objects::PerProcess;
 use crate::waiting::open_endpoints::{OpenEndpoint, prepare_sleep};
 use crate::waiting::{SPIN, Waiter};
 
-/// The time for which the thread leaves alone the endpoints whose application makes progress by itself.
+/// Time for which the progress thread leaves alone the endpoints whose application makes progress by itself.
 const CHECK_EVERY: Duration = Duration::from_micros(200);
 
-/// The time for which the end of a process waits for all threads.
+/// Time for which the end of a process waits for all progress threads.
 const PATIENCE: Span = Span::secs(1);
 
-/// State that the thread and the domain share.
+/// State that the progress thread and the domain share.
 struct Shared {
     waiter: Waiter,
     endpoints: Mutex<Vec<Arc<dyn OpenEndpoint>>>,
     stop: AtomicBool,
-    /// The thread leaves all progress to the application.
+    /// The progress thread leaves all progress to the application at the moment.
     away: AtomicBool,
-    /// The thread, until a caller waits for its end.
+    /// Handle of the progress thread, until a caller waits for its end.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A progress thread.
+/// The progress thread of a domain with automatic progress.
 pub(crate) struct Progress {
     shared: Arc<Shared>,
 }
 
-/// The number of the next thread.
+/// Number that the next progress thread gets in its name.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// The running threads, for `cleanup`.
+/// The progress threads that run, which `cleanup` must end.
 static RUNNING: PerProcess<Mutex<Vec<Arc<Shared>>>> = PerProcess::new();
 
 impl Progress {
-    /// Starts a thread.
+    /// Starts the progress thread of a domain.
     ///
     /// # Errors
-    /// The system's, when threads or descriptors are short.
+    /// The system's error, if threads or descriptors are short.
     pub(crate) fn start() -> Result<Self> {
         let shared = Arc::new(Shared {
             waiter: Waiter::new()?,
@@ -78,7 +78,7 @@ impl Progress {
         Ok(Self { shared })
     }
 
-    /// Adds an endpoint to those that the thread serves.
+    /// Adds an endpoint to those on which the thread makes progress.
     pub(crate) fn attach(&self, ep: Arc<dyn OpenEndpoint>, sockets: &[i32]) -> Result<()> {
         for fd in sockets {
             self.shared.waiter.add(*fd)?;
@@ -98,18 +98,18 @@ impl Progress {
         self.shared.endpoints.lock().retain(|e| !core::ptr::addr_eq(Arc::as_ptr(e), ep));
     }
 
-    /// Wakes the sleeping thread for a timer that is earlier than the end of its sleep.
+    /// Wakes the sleeping progress thread for a timer that expires before the end of its sleep.
     pub(crate) fn wake_for_timer(&self) {
         self.shared.waiter.signal();
     }
 
-    /// Wakes the thread for something to do that no socket shows.
+    /// Wakes the progress thread for work that no socket shows.
     pub(crate) fn wake(&self) {
         self.take_over();
         self.shared.waiter.signal();
     }
 
-    /// Makes the thread serve the endpoints at once, because the application stops polling.
+    /// Makes the progress thread serve the endpoints at once, because the application stops polling.
     pub(crate) fn take_over(&self) {
         if self.shared.away.swap(false, Ordering::SeqCst)
             && let Some(thread) = &*self.shared.thread.lock()
@@ -118,7 +118,7 @@ impl Progress {
         }
     }
 
-    /// Ends the thread and waits for it.
+    /// Ends the progress thread and waits for its end.
     pub(crate) fn stop(&self) {
         self.shared.request_stop();
         let thread = self.shared.thread.lock().take();
@@ -150,7 +150,7 @@ pub(crate) fn stop_all() {
     }
 }
 
-/// Binds the calling thread to a processor, one that the parameter's kind let pass.
+/// Binds the calling thread to a processor, whose number the parameter's syntax check has accepted.
 fn pin(cpu: usize) {
     // SAFETY: a `cpu_set_t` is an array of integers, for which zero is a value: the empty set. CPU_SET
     // indexes it as a Rust array, with the bound checked, and sched_setaffinity(2) reads as many bytes as
@@ -169,7 +169,7 @@ fn pin(cpu: usize) {
 }
 
 impl Shared {
-    /// Makes the thread stop.
+    /// Asks the progress thread to end.
     fn request_stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.waiter.signal();
@@ -203,14 +203,14 @@ impl Shared {
         }
     }
 
-    /// Waits while the application serves every endpoint.
+    /// Waits as long as the application makes progress on every endpoint by itself.
     fn wait_while_application_polls(&self) {
         self.away.store(true, Ordering::SeqCst);
         std::thread::park_timeout(CHECK_EVERY);
         self.away.store(false, Ordering::SeqCst);
     }
 
-    /// Sleeps until a socket, a timer or a signal.
+    /// Sleeps until a packet arrives, a timer expires or the thread is woken.
     fn sleep(&self) {
         // Only this thread sleeps here. It handles the reasons for a signal afterwards: a new endpoint, or work that is
         // due.

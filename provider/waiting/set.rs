@@ -14,13 +14,13 @@ use crate::abi::flags::class;
 use crate::fabric::Fabric;
 use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 
-/// A member of a set, and the epoll set on which threads sleep for it.
+/// A member of a wait set, and the epoll set on which threads sleep for it.
 struct Member {
     object: Weak<dyn Waitable>,
     fd: RawFd,
 }
 
-/// `struct fid_wait` and what is behind it.
+/// A wait set: `struct fid_wait` and the provider's state behind it.
 #[repr(C)]
 pub(crate) struct WaitSet {
     fid: Cell<ffi::fid_wait>,
@@ -48,7 +48,7 @@ static OPS: Table<ffi::fi_ops_wait> =
     Table(ffi::fi_ops_wait { size: size_of::<ffi::fi_ops_wait>(), wait: Some(wait) });
 
 boundary::exports! {
-    /// `fi_wait_open`.
+    /// Opens a wait set: `fi_wait_open`.
     pub(crate) status open(
         fabric: *mut ffi::fid_fabric,
         attr: *mut ffi::fi_wait_attr,
@@ -68,7 +68,7 @@ boundary::exports! {
 }
 
 impl WaitSet {
-    /// Opens an empty set.
+    /// Opens an empty wait set.
     ///
     /// # Errors
     /// `FI_EINVAL` for flags, and for a set in a set or of nothing to wait with.
@@ -94,10 +94,10 @@ impl WaitSet {
         })))
     }
 
-    /// From now on it is waited for `object` as well, which is slept for on `fd`.
+    /// Adds `object` to the wait set. Threads that wait for the set also sleep on `fd`.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(super) fn insert(&self, object: Weak<dyn Waitable>, fd: RawFd) -> Result<()> {
         if let Some(waiter) = self.waits.waiter() {
             waiter.add(fd)?;
@@ -106,7 +106,7 @@ impl WaitSet {
         Ok(())
     }
 
-    /// The member that was slept for on `fd` closes.
+    /// Removes a member, which closes and for which threads slept on `fd`, from the wait set.
     pub(super) fn remove(&self, fd: RawFd) {
         self.members.lock().retain(|member| member.fd != fd);
         if let Some(waiter) = self.waits.waiter() {
@@ -114,7 +114,7 @@ impl WaitSet {
         }
     }
 
-    /// Waits until a member has something.
+    /// Waits until a member of the wait set has an event.
     ///
     /// # Errors
     /// `FI_ETIMEDOUT` when time is up, `FI_EINTR` when a signal handler ran.

@@ -1,4 +1,4 @@
-//! The descriptor on which a waiting thread sleeps.
+//! The epoll set on which the threads that wait for a queue or counter sleep.
 
 use core::ffi::c_int;
 use core::sync::atomic::AtomicU32;
@@ -14,7 +14,7 @@ use crate::abi::errno::{Errno, Result};
 use crate::clock;
 use crate::objects::{PerProcess, Process};
 
-/// Takes a descriptor that a system call returned.
+/// Takes ownership of a descriptor that a system call returned.
 ///
 /// # Safety
 /// `fd` is negative, or a descriptor that is open and that no other code owns.
@@ -27,27 +27,27 @@ unsafe fn owned(fd: c_int) -> io::Result<OwnedFd> {
 }
 
 /// An epoll set with an eventfd and a timer in it. Every descriptor is close-on-exec. A forked child shares them with
-/// its parent, whose wake-ups it must neither take nor give.
+/// its parent, whose wake-ups it must neither consume nor cause.
 pub(crate) struct Waiter {
     process: Process,
     set: OwnedFd,
     event: OwnedFd,
     timer: OwnedFd,
-    /// The threads that are in one of our waiting calls.
+    /// The leader and the followers among the threads that are in one of the provider's waiting calls.
     leadership: Leadership<AtomicU32>,
 }
 
-/// A thread in one of our waiting calls, until this is gone.
+/// A thread in one of the provider's waiting calls, until this value is dropped.
 pub(crate) struct Guest<'a> {
     waiter: &'a Waiter,
-    /// The number of events before the thread's last look.
+    /// The number of events before the thread last looked for something to read.
     seen: u32,
-    /// How the thread sleeps, since it first did.
+    /// The way in which the thread sleeps (leader or follower), once it has slept.
     role: Option<Sleeper>,
 }
 
 impl Guest<'_> {
-    /// Notes that the thread looks for what it waits for after this. An event that comes later wakes it.
+    /// Notes that the thread is about to look for what it waits for. An event after this call wakes it.
     pub(crate) fn begin_look(&mut self) {
         self.seen = self.waiter.leadership.events();
     }
@@ -60,7 +60,7 @@ impl Guest<'_> {
         role
     }
 
-    /// Sleeps until something happens that the last look did not see, or until `deadline` comes.
+    /// Sleeps until an event that the last look did not see, or until `deadline` passes.
     ///
     /// # Errors
     /// `FI_EINTR` when a signal handler ran, `FI_ENODEV` in a forked child.
@@ -102,10 +102,10 @@ impl Event for Waiter {
     }
 }
 
-/// The epoll sets of all waiters.
+/// The descriptors of all waiters' epoll sets in this process.
 static OWNED: PerProcess<Mutex<Vec<RawFd>>> = PerProcess::new();
 
-/// Returns whether `fd` is the epoll set of a waiter.
+/// Returns whether `fd` is the epoll set of one of the provider's waiters.
 pub(crate) fn owns(fd: RawFd) -> bool {
     OWNED.get().lock().contains(&fd)
 }
@@ -139,12 +139,12 @@ impl Waiter {
         Ok(waiter)
     }
 
-    /// The descriptor to poll.
+    /// Returns the descriptor of the epoll set, which the application may poll.
     pub(crate) fn fd(&self) -> RawFd {
         self.set.as_raw_fd()
     }
 
-    /// Wakes up when `fd` is readable, too. Adding one twice is no error.
+    /// Adds `fd` to the epoll set, so that its arrivals wake a sleeper. Adding it twice is no error.
     pub(crate) fn add(&self, fd: RawFd) -> io::Result<()> {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
         // SAFETY: epoll_ctl(2) reads `event`, a local variable, and touches no other memory; a `fd` that is not
@@ -161,7 +161,7 @@ impl Waiter {
         }
     }
 
-    /// No longer watches `fd`.
+    /// Removes `fd` from the epoll set.
     pub(crate) fn remove(&self, fd: RawFd) {
         if !self.process.is_current() {
             return;
@@ -172,7 +172,7 @@ impl Waiter {
         unsafe { libc::epoll_ctl(self.set.as_raw_fd(), libc::EPOLL_CTL_DEL, fd, &raw mut event) };
     }
 
-    /// Wakes the waiting threads.
+    /// Wakes the threads that wait for the queue or counter.
     pub(crate) fn signal(&self) {
         if !self.process.is_current() {
             return;
@@ -191,12 +191,12 @@ impl Waiter {
         unsafe { libc::write(self.event.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
-    /// Begins the wait of a thread.
+    /// Begins the wait of a thread, which the returned guest stands for.
     pub(crate) const fn enter(&self) -> Guest<'_> {
         Guest { waiter: self, seen: 0, role: None }
     }
 
-    /// Wakes up to `count` followers.
+    /// Wakes up to `count` threads that sleep as followers.
     fn wake_followers(&self, count: c_int) {
         // SAFETY: futex(2) with FUTEX_WAKE touches no memory; the address is that of a field, and only names the
         // followers.
@@ -239,8 +239,8 @@ impl Waiter {
         Ok(())
     }
 
-    /// Takes back earlier signals. Returns whether there were any. The caller must look afterwards for the entries that
-    /// the signals announced.
+    /// Clears earlier signals. Returns whether there were any. The caller must look afterwards for the entries that the
+    /// signals announced.
     pub(crate) fn take(&self) -> bool {
         if !self.process.is_current() {
             return false;
@@ -251,7 +251,7 @@ impl Waiter {
         count > 0
     }
 
-    /// Wakes up at `at`, too, instead of at the time set before.
+    /// Sets the timer that wakes a sleeper at `at`, in place of the time set before.
     pub(crate) fn arm(&self, at: Option<Time>) {
         if !self.process.is_current() {
             return;
@@ -277,7 +277,7 @@ impl Waiter {
         };
     }
 
-    /// Sleeps until something happens or `deadline` comes.
+    /// Sleeps until an event or until `deadline` passes.
     ///
     /// # Errors
     /// `FI_EINTR` when a signal handler ran, `FI_ENODEV` in a forked child.

@@ -33,20 +33,21 @@ pub const CREDIT_HEADER: u32 = 4;
 /// this factor, a receiver acknowledges at once and no longer waits for [`Config::ack_linger`].
 pub const LINGER_BYTES: u32 = 4;
 
-/// Parameters of all contexts of one endpoint. [`Config::new`] returns the defaults.
+/// Parameters of all packet delivery contexts of one endpoint. [`Config::new`] returns the
+/// defaults.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Largest UDP payload of a data packet in bytes. The thresholds for losses and windows scale
     /// with it.
     pub mtu: u32,
-    /// Most packets that may be sent ahead of the oldest unacknowledged one; at most
+    /// Most packets that a sender may send ahead of the oldest unacknowledged one; at most
     /// [`MAX_WINDOW`].
     pub max_window_packets: u16,
     /// Most packets that a receiver accepts ahead of the oldest missing one. ACKs advertise it as
     /// MPR, so it is rounded down to a multiple of [`MPR_UNIT`], of which it has at least one and
     /// at most 31.
     pub recv_window_packets: u16,
-    /// Bytes after which a receiver acknowledges (UE 1.0 table 3-28, `ACK_Gen_Trigger`).
+    /// Received bytes after which a receiver sends an ACK (UE 1.0 table 3-28, `ACK_Gen_Trigger`).
     pub ack_trigger: u32,
     /// Least number of bytes that a packet counts toward [`Config::ack_trigger`]
     /// (`ACK_Gen_Min_Pkt_Add`).
@@ -55,7 +56,8 @@ pub struct Config {
     /// lets the ACK be sent and read while both ends wait for something else. With zero, the ACK is
     /// sent at once. After [`LINGER_BYTES`] times the trigger it is sent at once in any case.
     pub ack_linger: Span,
-    /// Longest time that a receiver delays an acknowledgement that nothing else causes.
+    /// Longest delay of an acknowledgement when fewer bytes than [`Config::ack_trigger`] arrived
+    /// and nothing else makes one due.
     pub ack_delay: Span,
     /// Retransmission timeout before the first round-trip time is measured (`RTO_INIT_TIME`).
     pub rto_init: Span,
@@ -81,7 +83,7 @@ pub struct Config {
     /// times as long. It gives the context up if the initiator does not answer the request for
     /// [`Config::progress_deadline`].
     pub idle_close: Span,
-    /// The loss detectors that are enabled.
+    /// The loss detectors that this endpoint's senders use.
     pub loss: LossDetection,
     /// The number of out-of-order packets that indicates a loss; normally
     /// [`cc::SenderConfig::loss_threshold`].
@@ -100,7 +102,7 @@ pub struct Config {
     /// Most UDP payload bytes of consecutive packets that share one path. The default is the longest
     /// UDP payload over IPv6, which is that of a GSO train.
     pub train_bytes: u32,
-    /// Most contexts of the endpoint, initiated and accepted together; at most 65535.
+    /// Most contexts that the endpoint may have, opened by either end; at most 65535.
     pub max_contexts: u16,
     /// The most contexts that one peer may open here. Where peers must pass a handshake, they can
     /// do so only while there is room: a quarter of all contexts is reserved for those that this
@@ -109,20 +111,21 @@ pub struct Config {
     /// all contexts together, and each a quarter of this limit. An initiator has one open context
     /// and those that it is closing; in the simulator, an initiator opens a context for each flow.
     pub max_accepted: u16,
-    /// Congestion control of each context's sending half.
+    /// Congestion control that the sending half of each packet delivery context runs.
     pub cc: cc::SenderConfig,
-    /// The scope of a congestion-control context: which flows share one.
+    /// The scope of congestion control: which flows share one context.
     pub scope: cc::Scope,
     /// The receiver's part of congestion control at this endpoint; normally
     /// [`cc::SenderConfig::receiver`].
     pub receiver: cc::ReceiverConfig,
-    /// The style of this endpoint's acknowledgements; normally [`cc::SenderConfig::acks`].
+    /// How this endpoint acknowledges (how often, and which signals); normally
+    /// [`cc::SenderConfig::acks`].
     pub acks: cc::AckStyle,
-    /// Path selection of each context's sending half.
+    /// Path selector that the sending half of each packet delivery context runs.
     pub paths: cc::PathsConfig,
-    /// The peers that may open contexts at this endpoint.
+    /// The peers that may open contexts at this endpoint, and whether they must pass a handshake.
     pub contact: Contact,
-    /// The forms of acknowledgements and control packets.
+    /// The optional forms of acknowledgements and control packets that this endpoint sends.
     pub dialect: Dialect,
     /// Seed of the random choices that do not have to be secret.
     pub seed: u64,
@@ -151,7 +154,7 @@ impl Config {
             rnr_max: Span::millis(10),
             idle_close: Span::secs(30),
             loss: LossDetection::ALL,
-            threshold: cc::LossThreshold { windows: 1.5, packets: 5 },
+            threshold: cc::LossThreshold::SLEEK,
             probe_min: Span::micros(200),
             probe_max: 3,
             trim_enabled: true,
@@ -193,7 +196,7 @@ impl Config {
         matches!(self.receiver, cc::ReceiverConfig::Credits(_))
     }
 
-    /// Returns whether switches compute rates for the flows that ask for one.
+    /// Returns whether switches compute rates for the flows, which congestion control asks for.
     #[must_use]
     pub const fn uses_rates(&self) -> bool {
         matches!(self.receiver, cc::ReceiverConfig::Rates)
@@ -248,25 +251,25 @@ pub enum Conflict {
     /// The path selector freezes on broken paths, but no enabled loss detector can recognise a
     /// broken path.
     Freezing {
-        /// Name of the path selector.
+        /// Name of the path selector that freezes.
         paths: &'static str,
-        /// The enabled loss detectors.
+        /// Loss detectors that are enabled, none of which suits the selector.
         loss: LossDetection,
     },
     /// Congestion control by credit needs the scope of one flow, because one flow cannot spend the
     /// credit of another.
     SharedCredit {
-        /// Name of the congestion control.
+        /// Name of the congestion control that works by credit.
         cc: &'static str,
-        /// The scope.
+        /// Scope that was chosen: which flows share a congestion-control context.
         scope: cc::Scope,
     },
     /// Congestion control by rates of switches needs the scope of one flow, because a rate is valid
     /// for one flow's path.
     SharedRate {
-        /// Name of the congestion control.
+        /// Name of the congestion control that works by rates of switches.
         cc: &'static str,
-        /// The scope.
+        /// Scope that was chosen: which flows share a congestion-control context.
         scope: cc::Scope,
     },
 }
@@ -276,18 +279,18 @@ impl fmt::Display for Conflict {
         match self {
             Self::Freezing { paths, loss } => write!(
                 f,
-                "path selection {paths} freezes when a path breaks, which loss detection {loss} cannot \
-                 tell; allowed: a set with ooo, probe or rto in it, or {paths}:freeze=0"
+                "path selection {paths} freezes when a path breaks, but loss detection {loss} cannot \
+                 recognise that; add ooo, probe or rto to the loss detection, or use {paths}:freeze=0"
             ),
             Self::SharedCredit { cc, scope } => write!(
                 f,
-                "congestion control {cc} lives on credit, which a receiver grants to one flow, not to \
-                 all of a {scope}; allowed: scope flow"
+                "congestion control {cc} cannot have scope {scope}: a receiver grants credit to one flow, \
+                 not to several; allowed: scope flow"
             ),
             Self::SharedRate { cc, scope } => write!(
                 f,
-                "congestion control {cc} has the rate that switches compute for one flow's path, not for \
-                 all of a {scope}; allowed: scope flow"
+                "congestion control {cc} cannot have scope {scope}: switches compute a rate for the path \
+                 of one flow, not for several; allowed: scope flow"
             ),
         }
     }

@@ -24,7 +24,7 @@ const MAX_VACANT: usize = 1024;
 /// 55 ms of DCQCN's rate increases.
 const MISSED_TIMERS: u32 = 1000;
 
-/// A congestion-control context, and the pacer that follows its rate.
+/// A congestion-control context, and the time by which its pacer spaces packets.
 #[derive(Debug)]
 pub(crate) struct Governor {
     cc: cc::Sender,
@@ -37,7 +37,7 @@ impl Governor {
         Self { cc: cc::Sender::new(config, now), pace_at: Time::ZERO }
     }
 
-    /// Runs the timers that expired while the context had no flow to watch them.
+    /// Runs the congestion-control timers that expired while no flow used the context.
     fn wake(&mut self, now: Time) {
         for _ in 0..MISSED_TIMERS {
             let Some(at) = self.cc.next_timer().filter(|at| *at <= now) else { return };
@@ -46,19 +46,20 @@ impl Governor {
     }
 }
 
-/// The place of a flow's congestion-control context.
+/// Where the congestion-control context of a flow is kept: in the flow, or in [`Groups`].
 #[derive(Debug)]
 pub(crate) enum Context {
-    /// The flow owns the context.
+    /// The congestion-control context belongs to this flow alone.
     Own(Governor),
-    /// The context is shared: the entry of [`Groups`] at this index. Its window is split among its
-    /// flows.
+    /// The congestion-control context is shared: the entry of [`Groups`] at this index. Its window
+    /// is split among its flows.
     Shared(u16),
-    /// The context is shared, but the window and the rate limit this flow alone.
+    /// The congestion-control context is shared, but window and rate limit each flow on its own,
+    /// unsplit.
     Unsplit {
-        /// The index in [`Groups`].
+        /// The index of the shared context in [`Groups`].
         at: u16,
-        /// The flow's own [`Governor::pace_at`].
+        /// The time at which the bytes that this flow sent would have left at the paced rate.
         pace_at: Time,
     },
 }
@@ -108,7 +109,7 @@ impl Context {
         }
     }
 
-    /// Returns the shared context of this flow, split or not, if it has one.
+    /// Returns the shared congestion-control context of this flow, split or not, if it has one.
     #[inline]
     pub(crate) fn shared_group<'a>(&self, groups: &'a mut Groups) -> Option<&'a mut Group> {
         self.index().map(|at| groups.at_mut(at))
@@ -142,32 +143,33 @@ impl Context {
     }
 }
 
-/// A congestion-control context that several flows share.
+/// A congestion-control context that several flows share, and sums over these flows.
 #[derive(Debug)]
 pub(crate) struct Group {
     governor: Governor,
-    /// The sum over the flows, in nominal bytes; so is `delivered`, which wraps.
+    /// Nominal bytes in flight, summed over the flows; `delivered` is the same sum of delivered
+    /// bytes, which wraps.
     pub(crate) in_flight: u64,
     pub(crate) delivered: u32,
-    /// The end of the current round: it ends when a packet is acknowledged that was sent when at
-    /// least this much was delivered.
+    /// End of the current round trip, as a value of `delivered`: it ends when a packet is
+    /// acknowledged that was sent when at least this much was delivered.
     pub(crate) round: u32,
-    /// The number of flows that have packets outstanding.
+    /// The number of flows in the group that have packets outstanding.
     pub(crate) active: u32,
-    /// Slots of the flows. It is empty while the context has no flow.
+    /// Slots of the flows that share the context. It is empty while the context has no flow.
     members: Vec<u16>,
-    /// Slots of the flows that wait for room in the window, the longest waiting first.
+    /// Slots of the flows that wait for room in the shared window, the longest waiting first.
     pub(crate) waiting: VecDeque<u16>,
 }
 
-/// The shared contexts of an endpoint.
+/// The congestion-control contexts of an endpoint that several flows share.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     list: Vec<Group>,
     by_key: BTreeMap<u32, u16>,
-    /// The contexts without flows; the one that has had none for the longest time is first.
+    /// The shared contexts that no flow uses; the longest unused one is first.
     vacant: VecDeque<u16>,
-    /// The host of each peer that is known so far.
+    /// The number of the host on which each peer lives, indexed by peer.
     hosts: Vec<u32>,
 }
 
@@ -182,7 +184,7 @@ impl Groups {
         &mut self.list[usize::from(at)]
     }
 
-    /// Returns the host on which `peer` lives.
+    /// Returns the number of the host on which `peer` lives; by default each peer counts as a host.
     #[inline]
     pub(crate) fn host_of(&self, peer: PeerKey) -> u32 {
         self.hosts.get(peer.0 as usize).copied().unwrap_or(peer.0)
@@ -232,7 +234,7 @@ impl Groups {
         }
     }
 
-    /// Adds a new context for `key` and returns its index.
+    /// Adds a new shared context for `key` and returns its index.
     fn add(&mut self, key: u32, config: &cc::SenderConfig, now: Time) -> u16 {
         let group = Group {
             governor: Governor::new(config, now),

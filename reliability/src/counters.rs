@@ -3,7 +3,7 @@
 
 use core::ops::{Deref, DerefMut};
 
-/// Number of NACK codes (UE 1.0 table 3-58: eight bits).
+/// Number of possible NACK codes (UE 1.0 table 3-58: eight bits).
 pub const NACK_CODES: usize = 256;
 
 /// NACKs by code, as an array of [`NACK_CODES`] counts. The array of 2 KiB is allocated with the
@@ -21,7 +21,7 @@ impl Deref for NackCounts {
 }
 
 impl NackCounts {
-    /// Adds the counts of `other` to these.
+    /// Adds the counts of `other` to these, code by code.
     pub fn merge(&mut self, other: &Self) {
         if let Some(theirs) = &other.0 {
             for (mine, more) in self.iter_mut().zip(theirs.iter()) {
@@ -42,7 +42,7 @@ crate::base::counters! {
     #[derive(Clone, Debug)]
     #[non_exhaustive]
     pub struct Counters {
-        /// Data packets granted, first transmissions and retransmissions.
+        /// Data packets granted, retransmissions included.
         tx_packets: sum "packets" as "data_packets",
         /// UDP payload bytes of the data packets granted.
         tx_bytes: sum "bytes" as "data_bytes",
@@ -58,7 +58,7 @@ crate::base::counters! {
         rx_malformed: sum "packets" as "rx_data_malformed",
         /// Acknowledgements sent.
         tx_acks: sum "packets",
-        /// Acknowledgements received and accepted as valid.
+        /// Valid acknowledgements received.
         rx_acks: sum "packets",
         /// Packets retransmitted because a NACK reported them trimmed.
         retx_trimmed: sum "packets",
@@ -76,14 +76,13 @@ crate::base::counters! {
         retx_speculative: sum "packets",
         /// Retransmission timer expiries, each of which may cover many packets.
         timeouts: sum "expiries",
-        /// Times that a context changed to other source ports because its peer answered on none of
-        /// its paths.
+        /// Times that a context changed its source ports because its peer answered on no path.
         detours: sum "times",
         /// Probes sent.
         tx_probes: sum "packets",
         /// Probes received.
         rx_probes: sum "packets",
-        /// Probe answers received and accepted as valid.
+        /// Valid probe answers received.
         rx_probe_answers: sum "packets",
         /// Duplicate data packets received.
         rx_duplicates: sum "packets",
@@ -93,10 +92,9 @@ crate::base::counters! {
         rx_ce: sum "packets",
         /// ACKs that echoed Congestion Experienced.
         rx_ce_echoes: sum "packets",
-        /// ACKs that asked for a smaller window because the host of the peer receives faster than
-        /// it can process.
+        /// ACKs that asked for a smaller window because the peer's host cannot keep up.
         rx_penalties: sum "packets",
-        /// Trimmed data packets that arrived.
+        /// Trimmed data packets received.
         rx_trimmed: sum "packets",
         /// Data packets outside the receive window, dropped or refused.
         rx_out_of_window: sum "packets",
@@ -104,37 +102,36 @@ crate::base::counters! {
         rx_gaps: sum "packets",
         /// Packets for a context that does not exist.
         rx_unknown_context: sum "packets",
-        /// Packets whose peer, context numbers or mode do not match the context that they name.
+        /// Packets whose peer, context numbers or mode do not match the context they name.
         rx_mismatch: sum "packets",
-        /// Sender lists of an incast that were ignored: they named unverified peers or too few or
-        /// too many senders, or their round was over.
+        /// Sender lists of an incast that were ignored: of a wrong length, with unverified peers,
+        /// or late.
         rx_bad_lists: sum "lists",
-        /// SYN packets dropped because their context was already closed (late or replayed).
+        /// SYN packets dropped because their context was already closed.
         rx_replayed_syn: sum "packets",
         /// SYN packets refused because their peer was not verified, or their start PSN did not
         /// prove it.
         rx_unverified: sum "packets",
         /// SYN packets refused because no further context was available.
         rx_no_context: sum "packets",
-        /// ACKs, NACKs and control packets about PSNs that are not outstanding: late or forged.
+        /// ACKs, NACKs and control packets about PSNs that are not outstanding.
         rx_stale: sum "packets",
-        /// ACKs that acknowledge packets that were never sent: forged or broken.
+        /// ACKs of packets that were never sent: forged or broken.
         rx_bad_ack: sum "packets",
-        /// Acknowledgements whose share of the peer's line was impossible (no senders, or more than
-        /// the whole line); the share was ignored.
+        /// Acknowledgements with an impossible share of the peer's line, which was ignored.
         rx_bad_share: sum "packets",
-        /// Credit updates sent in packets of their own (not in ACKs).
+        /// Credit updates sent outside of ACKs.
         tx_credits: sum "packets",
-        /// Credit updates received in packets of their own and accepted as valid.
+        /// Valid credit updates received outside of ACKs.
         rx_credits: sum "packets",
         /// Credit requests sent.
         tx_credit_requests: sum "packets",
         /// Congestion notification packets sent.
         tx_notifications: sum "packets",
         /// Credit updates and congestion notifications not sent, because their context was gone or
-        /// its peer had not answered yet.
+        /// not yet answered.
         tx_unsent: sum "packets",
-        /// Congestion notification packets received and accepted as valid.
+        /// Valid congestion notification packets received.
         rx_notifications: sum "packets",
         /// Contexts whose peer's receiver works in another congestion-control mode.
         other_mode: sum "contexts",
@@ -152,7 +149,7 @@ crate::base::counters! {
         rtt_samples: sum "samples",
         /// Sum of the round-trip samples.
         rtt_sum_ns: sum "ns",
-        /// Smallest round-trip sample; `u64::MAX` before the first, which statistics show as 0.
+        /// Smallest round-trip sample; statistics show 0 before the first.
         rtt_min_ns: min "ns",
         /// Largest round-trip sample.
         rtt_max_ns: max "ns",

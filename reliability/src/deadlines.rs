@@ -1,4 +1,4 @@
-//! The timers of one context.
+//! The timers of one packet delivery context.
 
 use crate::base::Time;
 
@@ -9,9 +9,9 @@ use crate::base::Time;
 /// context's timer is the earliest of all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Timer {
-    /// The delay of an acknowledgement of received packets that nothing else makes due.
+    /// An acknowledgement is sent for received packets that nothing else makes due.
     Ack,
-    /// The retransmission timeout of the packets in flight.
+    /// The packets in flight have been unacknowledged for the retransmission timeout.
     Retransmit,
     /// The peer is probed, because it has been silent although packets are in flight.
     Probe,
@@ -19,13 +19,14 @@ pub(crate) enum Timer {
     Clear,
     /// A Close Command or Close Request is sent, for the first time or again.
     Close,
-    /// The timer of the congestion control.
+    /// The timer that the congestion control asked for
+    /// ([`cc::SenderCc::next_timer`](crate::cc::SenderCc::next_timer)).
     Congestion,
     /// The context fails, because the peer has not acknowledged the oldest packet.
     Progress,
     /// A target gives up the context, because its initiator does not answer the Close Request.
     Orphan,
-    /// The context closes, because it has been idle.
+    /// The context closes, because nothing was sent or received on it for long.
     Idle,
     /// The pacer, the congestion control or the pause after a "receiver not ready" NACK lets
     /// packets leave again.
@@ -51,7 +52,8 @@ macro_rules! each_timer {
 pub(crate) use each_timer;
 
 impl Timer {
-    /// The number of kinds that are set and stopped.
+    /// The number of timers that are stored in [`Deadlines`], because they are set and stopped
+    /// explicitly.
     const STORED: usize = 5;
 
     /// Returns whether the caller polls for the work of this timer once it is due. The context then
@@ -68,7 +70,7 @@ impl Timer {
 pub(crate) struct Deadlines([Time; Timer::STORED]);
 
 impl Deadlines {
-    /// Returns deadlines of which none runs.
+    /// Returns deadlines with all timers stopped.
     pub(crate) const fn new() -> Self {
         Self([Time::NEVER; Timer::STORED])
     }
@@ -79,7 +81,7 @@ impl Deadlines {
         self.0[timer as usize]
     }
 
-    /// Starts the timer or moves it.
+    /// Starts the timer, or moves it, to expire at `when`.
     #[inline]
     pub(crate) fn set(&mut self, timer: Timer, when: Time) {
         self.0[timer as usize] = when;

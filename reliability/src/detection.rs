@@ -1,4 +1,4 @@
-//! The set of loss detectors that a sender uses.
+//! Loss detectors: the signs by which a sender concludes that a packet was lost.
 
 use core::fmt;
 use core::str::FromStr;
@@ -17,7 +17,8 @@ pub struct LossDetection {
     /// `trim`: the peer reports by a NACK that a switch trimmed a packet's payload. Without this
     /// detector such a NACK only shows that the peer is alive.
     pub trim: bool,
-    /// `ooo`: the receiver's out-of-order count (STrack section 3.3.2; SLEEK, uet-htsim `runSleek`).
+    /// `ooo`: the receiver's count of packets out of order is too large (STrack section 3.3.2;
+    /// SLEEK, uet-htsim `runSleek`).
     pub out_of_order: bool,
     /// `path`: several packets arrived that left later on the same path. It does not suit networks
     /// that send packets of one entropy over several paths (adaptive routing in switches).
@@ -25,12 +26,13 @@ pub struct LossDetection {
     /// `probe`: the sender asks the peer after a silence, and packets that the answer does not show
     /// are lost (STrack algorithm 1, lines 12 to 15).
     pub probe: bool,
-    /// `rto`: the retransmission timer (UE 1.0 section 3.5.12).
+    /// `rto`: a packet was in flight for longer than the retransmission timeout (UE 1.0 section
+    /// 3.5.12).
     pub rto: bool,
 }
 
 impl LossDetection {
-    /// The set of all detectors.
+    /// The set of all loss detectors.
     pub const ALL: Self =
         Self { trim: true, out_of_order: true, overtaken: true, probe: true, rto: true };
     /// The empty set: only the last resort of the retransmission timer remains.
@@ -81,10 +83,10 @@ impl fmt::Display for LossDetection {
     }
 }
 
-/// An error for a name that is not a loss detector.
+/// Error: a name in a list of loss detectors is unknown.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnknownDetector {
-    /// The unknown name.
+    /// The name that was given and is no loss detector.
     pub given: String,
 }
 

@@ -4,19 +4,24 @@
 /// project handle [`Dialect::NATIVE`]; other implementations handle less.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dialect {
-    /// ACKs carry SACK and congestion-control state (ACK_CC, ACK_CCX). Otherwise they are plain.
+    /// ACKs carry SACK and congestion-control state (ACK_CC, ACK_CCX). If false, this endpoint
+    /// sends ACKs with neither.
     pub ack_state: bool,
     /// The ACK of a data packet always carries the message layer's response, which the engine hands
-    /// in by [`crate::Pdcs::answer`]. Otherwise an ACK without response stands for the default one.
+    /// in by [`crate::Pdcs::answer`]. If false, an ACK without a response stands for the default
+    /// response.
     pub answers: bool,
-    /// Probes ask a silent peer what arrived. Otherwise late packets are retransmitted instead.
+    /// The sender probes a silent peer to learn what arrived. If false, it retransmits late packets
+    /// instead.
     pub probes: bool,
-    /// A target asks its initiator to close an idle context. Otherwise the target forgets it.
+    /// A target asks its initiator to close an idle context. If false, the target forgets the
+    /// context without asking.
     pub asks_close: bool,
-    /// A context whose peer answers on no path sends from other source ports. Otherwise the peer
-    /// takes the source port for its sender's address, and drops what comes from another one.
+    /// Peers accept packets of a context from any UDP source port, so a context that gets no answer
+    /// on its paths may send from other ports. False for peers that know an endpoint by IP address
+    /// and source port, because they drop packets from other ports.
     pub takes_detours: bool,
-    /// Peers may open contexts of ordered delivery (ROD).
+    /// Peers may open contexts of ordered delivery (mode ROD) at this endpoint.
     pub takes_ordered: bool,
     /// An initiator reports [`crate::Event::Ready`] when everything is acknowledged, because the
     /// engine sends its messages one after the other.
@@ -24,7 +29,7 @@ pub struct Dialect {
 }
 
 impl Dialect {
-    /// The forms that the endpoints of this project use among each other.
+    /// Everything optional in packets is used: the dialect of two endpoints of this project.
     pub const NATIVE: Self = Self {
         ack_state: true,
         answers: false,
@@ -34,7 +39,7 @@ impl Dialect {
         takes_ordered: false,
         serial: false,
     };
-    /// The forms that the reference provider handles.
+    /// The optional packet forms that UET's reference provider understands.
     pub const STANDARD: Self = Self {
         ack_state: false,
         answers: true,

@@ -1,4 +1,4 @@
-//! Records of flows for statistics. They outlive the contexts of their flows.
+//! Statistics of the flows to and from each peer. They outlive the contexts of the flows.
 
 use std::collections::BTreeMap;
 
@@ -11,29 +11,31 @@ use crate::types::PeerKey;
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct FlowRecord {
-    /// The peer.
+    /// The peer whose flows are counted.
     pub peer: PeerKey,
     /// True for contexts opened by this endpoint, false for those that the peer opened.
     pub initiator: bool,
-    /// The number of contexts, living and past.
+    /// The number of contexts with the peer in this direction, living and past.
     pub contexts: u64,
-    /// Data packets sent, first transmissions and retransmissions.
+    /// Data packets sent to the peer, first transmissions and retransmissions.
     pub packets: u64,
-    /// Bytes of the packets sent.
+    /// UDP payload bytes of the data packets sent, retransmissions included.
     pub bytes: u64,
-    /// Retransmissions among the packets sent.
+    /// Retransmissions among the data packets sent.
     pub retransmissions: u64,
-    /// Data packets acknowledged; each counts once.
+    /// Data packets that the peer acknowledged; each counts once.
     pub acked_packets: u64,
-    /// Bytes of the packets acknowledged.
+    /// UDP payload bytes of the data packets that the peer acknowledged.
     pub acked_bytes: u64,
     /// Last known congestion window in nominal bytes; `None` where congestion control has none.
     pub cwnd: Option<u64>,
-    /// Smallest and largest window, sampled at the end of each round trip and of each context.
+    /// Smallest and largest congestion window in nominal bytes, sampled at the end of each round
+    /// trip and of each context.
     pub cwnd_range: Option<(u64, u64)>,
-    /// Last known smoothed round-trip time.
+    /// Last known smoothed round-trip time to the peer.
     pub srtt: Option<Span>,
-    /// Last known smallest round-trip time that congestion control assumes.
+    /// Last known smallest round-trip time to the peer, without queues, that congestion control
+    /// assumes.
     pub base_rtt: Option<Span>,
     /// Last known average delay above `base_rtt`, if congestion control keeps one.
     pub avg_delay: Option<Span>,
@@ -56,19 +58,19 @@ pub struct FlowRecord {
     counted: u64,
 }
 
-/// Counts of the packets on one path.
+/// Counts of the data packets that were sent to a peer on one path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct PathRecord {
-    /// Data packets sent, first transmissions and retransmissions.
+    /// Data packets sent on the path, first transmissions and retransmissions.
     pub packets: u64,
-    /// Acknowledgements that echoed a congestion mark for packets on the path.
+    /// Acknowledgements that echoed a congestion mark for packets on this path.
     pub marks: u32,
-    /// Packets on the path that were retransmitted later.
+    /// Data packets sent on the path that had to be retransmitted later.
     pub lost: u32,
 }
 
-/// Value of [`FlowRecord::along`] before the first packet.
+/// Value of [`FlowRecord::along`] that stands for no path, before the first packet.
 const NO_PATH: u16 = u16::MAX;
 
 impl FlowRecord {
@@ -76,7 +78,7 @@ impl FlowRecord {
     /// is a power of two.
     pub const PATHS: usize = 8;
 
-    /// Returns the record of one direction before its first context.
+    /// Returns the record of one direction with a peer, with all counts zero.
     #[must_use]
     pub const fn new(peer: PeerKey, initiator: bool) -> Self {
         Self {
@@ -121,7 +123,7 @@ impl FlowRecord {
         path as usize % Self::PATHS
     }
 
-    /// Samples the congestion window.
+    /// Records the current congestion window, in nominal bytes, and widens the range seen so far.
     #[inline]
     pub(crate) fn sample_window(&mut self, cwnd: Option<u64>) {
         let Some(cwnd) = cwnd else { return };
@@ -130,8 +132,8 @@ impl FlowRecord {
         self.cwnd_range = Some((low.min(cwnd), high.max(cwnd)));
     }
 
-    /// Samples the last state of the congestion control, the round-trip estimator and the path
-    /// selector. They know nothing if no packet was ever sent.
+    /// Records the current state of congestion control, round-trip estimator and path selector,
+    /// unless no packet was ever sent.
     pub(crate) fn sample(
         &mut self,
         metrics: &cc::SenderMetrics,
@@ -179,17 +181,17 @@ impl FlowRecord {
         self.on_path(path).lost += 1;
     }
 
-    /// Counts a congestion mark on `path`.
+    /// Counts an acknowledgement that echoed a congestion mark for `path`.
     pub(crate) fn on_marked(&mut self, path: u16) {
         self.on_path(path).marks += 1;
     }
 
-    /// Returns whether the record is unused.
+    /// Returns whether the record belongs to no peer and may be reused.
     pub(crate) const fn is_vacant(&self) -> bool {
         self.contexts == 0
     }
 
-    /// Counts acknowledged packets of `bytes` in all.
+    /// Counts `packets` acknowledged data packets with `bytes` of UDP payload in all.
     #[inline]
     pub(crate) fn on_acked(&mut self, packets: u16, bytes: u32) {
         self.acked_packets += u64::from(packets);
@@ -202,12 +204,13 @@ impl FlowRecord {
 pub(crate) struct FlowRecords {
     list: Vec<FlowRecord>,
     by_key: BTreeMap<(PeerKey, bool), u32>,
-    /// Indexes of the records whose peers were forgotten.
+    /// Indexes of the records that are unused, because their peers were forgotten.
     free: Vec<u32>,
 }
 
 impl FlowRecords {
-    /// Counts a context that opens, and returns the index of its record.
+    /// Counts a context that is opened with `peer`, and returns the index of the record for its
+    /// flow.
     pub(crate) fn open(&mut self, peer: PeerKey, initiator: bool) -> u32 {
         let place = *self.by_key.entry((peer, initiator)).or_insert_with(|| {
             let record = FlowRecord::new(peer, initiator);
@@ -223,7 +226,7 @@ impl FlowRecords {
         place
     }
 
-    /// Returns the record at an index that [`FlowRecords::open`] returned.
+    /// Returns the record at index `place`, which [`FlowRecords::open`] returned.
     #[inline]
     pub(crate) fn at(&mut self, place: u32) -> &mut FlowRecord {
         &mut self.list[place as usize]

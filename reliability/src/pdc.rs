@@ -32,11 +32,11 @@ pub(crate) use runs::{accept_run, send_end, send_run};
 /// ([`Event::Waits`]).
 const REPORT_WAIT: Span = Span::secs(1);
 
-/// A packet delivery context.
+/// One end of a packet delivery context (PDC).
 #[derive(Debug)]
 pub(crate) struct Pdc<D> {
     numbers: Numbers,
-    /// The index of its record in [`Shared::flows`].
+    /// The index in [`Shared::flows`] of the record that counts this context's flow.
     record: u32,
     control_path: ControlPath,
     life: Lifecycle,
@@ -76,13 +76,13 @@ impl<D: Copy> Pdc<D> {
         }
     }
 
-    /// Returns the identity of the context.
+    /// Returns the numbers that identify the context at this end and on the wire.
     #[inline]
     pub(crate) const fn numbers(&self) -> &Numbers {
         &self.numbers
     }
 
-    /// Sets the delivery mode, which the initiator chose.
+    /// Sets the delivery mode of the context (RUD or ROD), which its initiator chose.
     pub(crate) const fn set_mode(&mut self, mode: Mode) {
         self.life.set_mode(mode);
     }
@@ -104,7 +104,7 @@ impl<D: Copy> Pdc<D> {
 
     // Commands.
 
-    /// Starts to close the context, unless it already has.
+    /// Starts to close the context, unless it is closing already.
     pub(crate) fn drain(&mut self, now: Time) -> Outcome {
         self.life.drain(now, &mut self.timers);
         self.step(now)
@@ -115,7 +115,7 @@ impl<D: Copy> Pdc<D> {
         self.step(now)
     }
 
-    /// Sends the Close Command once everything is acknowledged.
+    /// Starts to send the Close Command if the context is draining and everything is acknowledged.
     #[inline]
     fn step(&mut self, now: Time) -> Outcome {
         let (drained, connected) = (self.tx.ring().is_empty(), self.numbers.is_connected());
@@ -159,17 +159,17 @@ impl<D: Copy> Pdc<D> {
         Ok(self.numbers.grant(&departure, self.control_path.detour(), self.life.mode()))
     }
 
-    /// Returns the receiving half for changes.
+    /// Returns the receiving half of the context for changes.
     pub(crate) const fn rx_mut(&mut self) -> &mut Rx {
         &mut self.rx
     }
 
-    /// Returns the receiving half.
+    /// Returns the receiving half of the context.
     pub(crate) const fn rx(&self) -> &Rx {
         &self.rx
     }
 
-    /// Retransmits a packet, if one waits and may leave now.
+    /// Retransmits the next packet that waits to be, if it may leave now.
     #[inline]
     pub(crate) fn resend(&mut self, now: Time, shared: &mut Shared<D>) -> Option<(TxGrant, D)> {
         let who = (self.numbers.id, self.numbers.is_connected());
@@ -180,7 +180,7 @@ impl<D: Copy> Pdc<D> {
         Some((self.numbers.grant(&departure, self.control_path.detour(), self.life.mode()), desc))
     }
 
-    /// Returns the grant for sending the acknowledged packet `psn` once more.
+    /// Returns the header fields for sending the acknowledged packet `psn` once more.
     pub(crate) fn repeat(&self, psn: Psn) -> TxGrant {
         let clear = self.tx.clear_limit();
         let departure = Departure {
@@ -242,7 +242,7 @@ impl<D: Copy> Pdc<D> {
         }
     }
 
-    /// Returns the path of the control packets, and whether some wait.
+    /// Returns the state of the path on which the context sends control packets.
     #[inline]
     pub(crate) const fn control_path(&self) -> &ControlPath {
         &self.control_path
@@ -313,7 +313,7 @@ impl<D: Copy> Pdc<D> {
         Some(Control { retx, ack_request: true, ..self.numbers.control(kind, next, 0) })
     }
 
-    /// Sends copies of a probe's answer on further paths if earlier answers were lost.
+    /// Sends copies of a probe's answer on further paths if earlier answers seem lost.
     #[inline]
     fn send_copies(&mut self, packet: ControlPacket, shared: &mut Shared<D>) {
         for _ in 0..self.control_path.copies() {
@@ -400,7 +400,7 @@ impl<D: Copy> Pdc<D> {
         silence.min(congestion).min(progress)
     }
 
-    /// Handles the timers that are due.
+    /// Handles all timers of the context that are due at `now`.
     pub(crate) fn on_timer(&mut self, now: Time, shared: &mut Shared<D>) -> Outcome {
         each_timer!(timer => {
             if self.deadline(timer, now, shared) <= now {
@@ -413,7 +413,7 @@ impl<D: Copy> Pdc<D> {
         self.step(now)
     }
 
-    /// Handles one timer that is due.
+    /// Handles the timer `timer` of the context, which is due.
     #[inline(always)]
     fn handle_timer(&mut self, timer: Timer, now: Time, shared: &mut Shared<D>) -> Outcome {
         let connected = self.numbers.is_connected();
@@ -464,7 +464,7 @@ impl<D: Copy> Pdc<D> {
 
     // Statistics.
 
-    /// Updates the record of the context's flow among `records`.
+    /// Updates the record, among `records`, that counts this context's flow.
     pub(crate) fn sample(&self, records: &mut [FlowRecord], groups: &Groups) {
         let metrics = self.tx.flow().metrics(groups);
         let srtt = self.tx.rtt().srtt();
@@ -473,7 +473,8 @@ impl<D: Copy> Pdc<D> {
 
     // The end of the context.
 
-    /// Returns all borrowed memory and leaves the shared state, because the context ends.
+    /// Returns all borrowed memory to the pools, and leaves shared congestion control, because the
+    /// context ends.
     pub(crate) fn release_resources(&mut self, shared: &mut Shared<D>) {
         self.sample(shared.flows.list_mut(), &shared.groups);
         self.tx.abandon(self.numbers.id, shared);
@@ -499,7 +500,7 @@ impl<D: Copy> Pdc<D> {
     }
 }
 
-/// Handles the rate packet of this context's data, which has returned from the peer.
+/// Handles a rate packet of this context's flow that the peer has returned.
 pub(crate) fn on_rates<D: Copy>(
     pdc: &mut Pdc<D>,
     now: Time,
@@ -511,7 +512,7 @@ pub(crate) fn on_rates<D: Copy>(
     pdc.tx.on_feedback(&feedback, &mut pdc.timers, shared);
 }
 
-/// Returns the MPR field that advertises the receive window.
+/// Returns the value of an ACK's field MPR (maximum PSN range) that advertises the receive window.
 fn mpr(config: &Config) -> u8 {
     // At most 31: the window has 12 bits.
     (recv_window(config) / MPR_UNIT) as u8

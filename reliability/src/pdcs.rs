@@ -40,22 +40,22 @@ pub const TARDY: Span = Span::millis(500);
 pub struct Pdcs<D> {
     table: Table<D>,
     admissions: Admissions,
-    /// Generator of start PSNs for peers that pass no handshake.
+    /// Secret generator of start PSNs, for endpoints whose peers pass no handshake.
     starts: Option<SecretRng>,
-    /// The packet that was delivered last, until the caller returns its token.
+    /// The data packet that was handed to the engine last, until the engine spends its token.
     pending: Option<Pending>,
     shared: Shared<D>,
 }
 
 impl<D: Copy> Pdcs<D> {
-    /// Makes an endpoint without contexts. Windows beyond their limits are cut to them.
+    /// Creates an endpoint without contexts. Windows beyond their limits are cut to them.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let seed = config.seed;
         Self::with(Arc::new(config), seed)
     }
 
-    /// Makes an endpoint like [`Pdcs::new`], with parameters that several endpoints share except
+    /// Creates an endpoint like [`Pdcs::new`], with parameters that several endpoints share except
     /// for this `seed`.
     #[must_use]
     pub fn with(mut config: Arc<Config>, seed: u64) -> Self {
@@ -286,7 +286,7 @@ impl<D: Copy> Pdcs<D> {
 
     // Output.
 
-    /// Returns whether [`Pdcs::poll_control`] may have a packet.
+    /// Returns whether [`Pdcs::poll_control`] may have a packet to send.
     #[must_use]
     #[inline]
     pub fn has_control(&self) -> bool {
@@ -312,7 +312,7 @@ impl<D: Copy> Pdcs<D> {
         next_listed(&mut self.table, &mut self.shared, now)
     }
 
-    /// Returns the next event.
+    /// Returns the next event for the engine, if there is one.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event<D>> {
         let event = self.shared.events.pop_front();
@@ -365,7 +365,7 @@ impl<D: Copy> Pdcs<D> {
         absent
     }
 
-    /// Handles all timers that are due at `now`.
+    /// Handles all timers of all contexts that are due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         if self.is_overdue(now)
             && let Some(due) = self.shared.schedule.next()
@@ -382,13 +382,13 @@ impl<D: Copy> Pdcs<D> {
 
     // Getters.
 
-    /// Returns the counters.
+    /// Returns the counters of the endpoint.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.shared.counters
     }
 
-    /// Returns the parameters.
+    /// Returns the parameters with which the endpoint was opened.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.shared.config
@@ -415,13 +415,13 @@ impl<D: Copy> Pdcs<D> {
         Some(self.table.get(id)?.life().last_used())
     }
 
-    /// Returns the number of contexts.
+    /// Returns the number of packet delivery contexts that exist.
     #[must_use]
     pub fn count(&self) -> usize {
         self.table.len()
     }
 
-    /// Returns the state of a context for statistics; `None` when the context is gone.
+    /// Returns the state of context `id` for statistics; `None` when the context is gone.
     #[must_use]
     pub fn info(&self, id: PdcId) -> Option<PdcInfo> {
         let pdc = self.table.get(id)?;
@@ -455,7 +455,7 @@ impl<D: Copy> Pdcs<D> {
 
     // The end of every call.
 
-    /// Makes a context in a free slot; `remote` is the peer's number, zero for an initiator.
+    /// Creates a context in a free slot; `remote` is the peer's number, zero for an initiator.
     fn insert_context(
         &mut self,
         now: Time,
@@ -495,7 +495,7 @@ impl<D: Copy> Pdcs<D> {
         }
     }
 
-    /// Removes the context from the table and reports its end.
+    /// Removes the context in `slot` from the table and reports its end to the engine.
     fn remove_context(&mut self, slot: u16, outcome: Outcome) {
         let Some(mut pdc) = self.table.remove(slot) else { return };
         let shared = &mut self.shared;
@@ -523,7 +523,7 @@ impl<D: Copy> Pdcs<D> {
     }
 }
 
-/// Returns the next packet without data of the contexts on the list.
+/// Returns the next control packet of the contexts that are listed as having some.
 fn next_listed<D: Copy>(
     table: &mut Table<D>,
     shared: &mut Shared<D>,

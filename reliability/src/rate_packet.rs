@@ -37,7 +37,7 @@ pub fn emit_rates(packet: &cc::RatePacket, initiator: u32, out: &mut [u8]) -> us
     RatePacket::new(head, &entries[..count]).emit(out)
 }
 
-/// Returns congestion control's form of a rate packet from the wire.
+/// Returns a rate packet from the wire in congestion control's form.
 #[must_use]
 pub fn rates_of(packet: &RatePacket<'_>) -> cc::RatePacket {
     let head = &packet.head;

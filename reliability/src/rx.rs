@@ -22,12 +22,12 @@ const PREVIOUS: i32 = 2 * 4096;
 /// Unit of an ACK's `service_time` in nanoseconds (UE 1.0 table 3-74).
 const SERVICE_UNIT: u64 = 128;
 
-/// The place of a PSN relative to the receive window.
+/// Where a PSN lies relative to the receive window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PsnPlace {
     /// The PSN is in the window and was not received yet.
     New,
-    /// The packet was received before.
+    /// The packet with this PSN was received before.
     Duplicate,
     /// The PSN is somewhat ahead of the window, which the sender therefore exceeded.
     Ahead,
@@ -35,31 +35,34 @@ pub(crate) enum PsnPlace {
     Nonsense,
 }
 
-/// Facts about a data packet that the engine accepted.
+/// Properties of a data packet that the engine accepted and that is now recorded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedPsn {
     pub(crate) psn: Psn,
     pub(crate) bytes: u32,
     pub(crate) ce: bool,
     pub(crate) retx: bool,
-    /// The sender asks for an acknowledgement at once: AR. The next hole that closes before the
-    /// packet makes one due, too.
+    /// The sender asks for an acknowledgement at once (flag AR). The next hole that closes before
+    /// the packet makes one due, too.
     pub(crate) ask: bool,
-    /// The packet is acknowledged at once, but not again when a hole before it closes: SYN.
+    /// The packet opened the context (flag SYN): it is acknowledged at once, but not again when a
+    /// hole before it closes.
     pub(crate) prompt: bool,
 }
 
-/// The parts of an ACK that the receiving half knows.
+/// The content of an ACK as far as the receiving half knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AckBody {
     pub(crate) cack: Psn,
-    /// The packet whose arrival the ACK is about.
+    /// The PSN of the packet that the ACK is about: the peer measures a round trip by it.
     pub(crate) ack_psn: Psn,
-    /// The opaque number of the probe that the ACK answers; it takes the place of `ack_psn`.
+    /// The opaque number of the probe that the ACK answers; the ACK carries it in the place of
+    /// `ack_psn`.
     pub(crate) probe: Option<u16>,
     pub(crate) sack_base: Psn,
     pub(crate) bitmap: u64,
-    /// The service time in units of 128 ns; zero where the ACK has none.
+    /// The time for which the packet waited for this ACK, in units of 128 ns; zero where the ACK
+    /// has none.
     pub(crate) service_time: u16,
     pub(crate) ce: bool,
     pub(crate) retx: bool,
@@ -88,14 +91,15 @@ impl AckBody {
 #[derive(Debug)]
 pub(crate) struct Rx {
     window: Window,
-    /// The receiver's part of congestion control.
+    /// State of this flow that the receiver's part of congestion control keeps.
     flow: cc::RxFlow,
     next_ack: NextAck,
     rare: RareRx,
 }
 
 impl Rx {
-    /// Makes a half whose flow the receiver's congestion control knows as `id`.
+    /// Creates a receiving half whose first PSN is `start`; the receiver's congestion control knows
+    /// its flow as `id`.
     pub(crate) fn new(start: Psn, id: PdcId) -> Self {
         Self {
             window: Window::new(start),
@@ -105,18 +109,18 @@ impl Rx {
         }
     }
 
-    /// Returns the parts that most contexts never need.
+    /// Returns the state of the receiving half that most contexts never need.
     pub(crate) const fn rare_mut(&mut self) -> &mut RareRx {
         &mut self.rare
     }
 
-    /// Returns the window of received packets.
+    /// Returns the receive window: which PSNs arrived.
     #[inline]
     pub(crate) const fn window(&self) -> &Window {
         &self.window
     }
 
-    /// Returns the state that the receiver's congestion control keeps of the flow.
+    /// Returns the state of this flow that the receiver's part of congestion control keeps.
     #[inline]
     pub(crate) fn flow_mut(&mut self) -> &mut cc::RxFlow {
         &mut self.flow
@@ -134,7 +138,7 @@ impl Rx {
         end.minus(1)
     }
 
-    /// Returns the place of `psn` relative to a window of `window` packets.
+    /// Returns where `psn` lies relative to a receive window of `window` packets.
     #[inline]
     pub(crate) fn place(&self, psn: Psn, window: u16) -> PsnPlace {
         let distance = psn.distance(self.window.base());
@@ -154,14 +158,14 @@ impl Rx {
         psn.is_before(self.window.base()) || self.window.has(psn)
     }
 
-    /// Returns whether no packet was ever received.
+    /// Returns whether no packet was ever received on the context.
     pub(crate) fn is_untouched(&self) -> bool {
         self.window.base() == self.next_ack.newest()
             && self.window.ahead() == 0
             && !self.has_received()
     }
 
-    /// Returns whether data were ever received.
+    /// Returns whether a data packet was ever received whole on the context.
     pub(crate) fn has_received(&self) -> bool {
         self.flow.received() != 0
     }
@@ -243,7 +247,7 @@ impl Rx {
         timers.set_earlier(Timer::Ack, now + wait);
     }
 
-    /// Acknowledges a packet again whose place was [`PsnPlace::Duplicate`].
+    /// Acknowledges again a packet whose place was [`PsnPlace::Duplicate`].
     #[inline]
     pub(crate) fn on_duplicate(&mut self, now: Time, psn: Psn, retx: bool) {
         if !self.rare.resend_response(psn) {
@@ -257,7 +261,7 @@ impl Rx {
         self.next_ack.request();
     }
 
-    /// Handles a probe: reports everything known at or after `from`.
+    /// Handles a probe of the peer: makes an ACK due that reports all packets at or after `from`.
     pub(crate) fn on_probe(&mut self, now: Time, opaque: u16, from: Psn) {
         self.next_ack.answer(now, opaque);
         let (base, last) = (self.window.base(), self.window.end().minus(1));
@@ -267,7 +271,7 @@ impl Rx {
         }
     }
 
-    /// Keeps the response that the next acknowledgement of packet `psn` carries.
+    /// Keeps the response for the next acknowledgement of packet `psn`.
     pub(crate) fn answer(&mut self, psn: Psn, response: Response) {
         // A packet that was refused is not answered otherwise later.
         if !self.rare.keeps_response(psn) {
@@ -275,7 +279,7 @@ impl Rx {
         }
     }
 
-    /// Discards all responses up to `psn`, which the peer has received.
+    /// Discards all guaranteed responses up to `psn`, because the peer has received them.
     #[inline]
     pub(crate) fn on_cleared(&mut self, psn: Psn) {
         self.rare.clear_responses(psn);
@@ -315,13 +319,13 @@ impl Rx {
         self.next_ack.is_due()
     }
 
-    /// Returns whether [`Rx::next_ack`] has an ACK.
+    /// Returns whether [`Rx::next_ack`] has an ACK to send now.
     #[inline]
     pub(crate) fn is_ack_due(&self) -> bool {
         self.next_ack.is_due() || self.rare.is_response_due()
     }
 
-    /// Returns whether the initiator should be asked to clear responses.
+    /// Returns whether responses are kept that the initiator should be asked to clear.
     #[inline]
     pub(crate) fn should_request_clear(&self) -> bool {
         !self.rare.has_no_responses()
@@ -419,19 +423,19 @@ impl Rx {
         self.rare.hide_responses(from, self.window.map(from))
     }
 
-    /// Returns borrowed memory to `pool`. No packet may be received afterwards.
+    /// Returns the map of packets received ahead to `pool`. No packet may be received afterwards.
     pub(crate) fn return_holes(&mut self, pool: &mut Vec<Holes>) {
         self.window.return_holes(pool);
     }
 }
 
-/// Returns a time as an ACK's `service_time`. It is never 0, which means no time; 0xffff stands for
-/// times that do not fit.
+/// Returns a time in the unit of an ACK's field `service_time`. The result is never 0, which means
+/// no time; 0xffff stands for times that do not fit.
 fn service_time(span: Span) -> u16 {
     u16::try_from(span.0 / SERVICE_UNIT).unwrap_or(u16::MAX).max(1)
 }
 
-/// Returns the time of an ACK's `service_time`, if it has one.
+/// Returns the time that an ACK's field `service_time` stands for, if it has one.
 pub(crate) fn service_span(service_time: u16) -> Option<Span> {
     match service_time {
         0 | u16::MAX => None,

@@ -3,24 +3,25 @@
 
 use crate::base::Time;
 
-/// Position of a slot that is not in the heap.
+/// Value that stands for a context without an entry in the heap.
 const NOT_QUEUED: u32 = u32::MAX;
 
-/// A min-heap of `(when, slot)` with at most one entry for each slot.
+/// A min-heap of deadlines `(when, slot)` with at most one entry for the context in each slot.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     heap: Vec<(Time, u16)>,
-    /// The position in `heap`, by slot.
+    /// The position of each context's entry in `heap`, by slot.
     place: Vec<u32>,
 }
 
 impl Schedule {
-    /// Returns the earliest time, if there is one.
+    /// Returns the earliest time at which a context has a timer, if any has.
     pub(crate) fn next(&self) -> Option<Time> {
         self.heap.first().map(|&(when, _)| when)
     }
 
-    /// Removes and returns the earliest slot, if its time has come.
+    /// Removes and returns the slot of the context with the earliest deadline, if that is due at
+    /// `now`.
     pub(crate) fn pop(&mut self, now: Time) -> Option<u16> {
         let &(when, slot) = self.heap.first()?;
         if when > now {
@@ -51,7 +52,7 @@ impl Schedule {
         }
     }
 
-    /// Removes `slot` from the heap.
+    /// Removes the entry of the context in `slot` from the heap.
     pub(crate) fn remove(&mut self, slot: u16) {
         let Some(place) = self.place.get_mut(usize::from(slot)) else { return };
         let at = core::mem::replace(place, NOT_QUEUED) as usize;

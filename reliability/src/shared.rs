@@ -21,7 +21,7 @@ const MAX_POOLED: usize = 1024;
 /// theirs. Further ones are dropped, as a network would drop them.
 const MAX_QUEUED: usize = 4096;
 
-/// State that a context uses but does not own.
+/// State of an endpoint that its contexts use and share.
 #[derive(Debug)]
 pub(crate) struct Shared<D> {
     pub(crate) config: Arc<Config>,
@@ -32,19 +32,20 @@ pub(crate) struct Shared<D> {
     pub(crate) groups: Groups,
     /// The time of the latest call that changed a context.
     pub(crate) now: Time,
-    /// The time at which this process ran again after its last absence.
+    /// The time at which this process last resumed after an absence.
     pub(crate) resumed: Time,
     pub(crate) pools: Pools<D>,
     pub(crate) control: ControlQueue,
-    /// The telemetry of switches that the acknowledgement made last echoes.
+    /// The telemetry that the ACK built last echoes to the peer.
     pub(crate) echo: cc::Hops,
-    /// Rate packets that wait to be sent. Those with a peer return to that peer.
+    /// Rate packets that wait to be sent: the endpoint's own, and with a peer those to return to
+    /// that peer.
     pub(crate) rates: VecDeque<(Option<PeerKey>, cc::RatePacket)>,
     pub(crate) schedule: Schedule,
     pub(crate) rng: Rng,
-    /// The number of paths.
+    /// The number of paths (UDP source ports) to choose from.
     pub(crate) paths: u16,
-    /// True when a fragment was accepted on any context.
+    /// True once a fragment was accepted on any context of the endpoint.
     pub(crate) fragmented: bool,
 }
 
@@ -52,36 +53,36 @@ pub(crate) struct Shared<D> {
 /// active one allocates nothing per packet.
 #[derive(Debug)]
 pub(crate) struct Pools<D> {
-    /// Empty rings for sending halves.
+    /// Empty ring buffers for the outstanding packets of sending halves.
     pub(crate) rings: Vec<VecDeque<Slot<D>>>,
-    /// Maps of missing packets for receiving halves.
+    /// Maps of packets received ahead of a missing one, for receiving halves.
     pub(crate) holes: Vec<Holes>,
 }
 
-/// Packets without data that wait to be sent, and the contexts that have some when polled.
+/// Control packets that wait to be sent, and the contexts that have some to build.
 #[derive(Debug)]
 pub(crate) struct ControlQueue {
-    /// Packets that wait complete, not made by a context when it is polled.
+    /// Packets that are complete, and need no context to build them.
     out: VecDeque<ControlOut>,
-    /// Slots whose contexts have a packet without data to send.
+    /// Slots of contexts that have a control packet to send.
     pub(crate) slots: VecDeque<u16>,
 }
 
 impl ControlQueue {
-    /// Queues a complete packet without data; drops it if the queue is full.
+    /// Queues a control packet that is complete; drops it if the queue is full.
     pub(crate) fn send(&mut self, packet: ControlOut) {
         if self.out.len() < MAX_QUEUED {
             self.out.push_back(packet);
         }
     }
 
-    /// Returns whether a packet waits, or a context may have one.
+    /// Returns whether a control packet is queued, or a context may have one.
     #[inline]
     pub(crate) fn has_packets(&self) -> bool {
         !self.slots.is_empty() || !self.out.is_empty()
     }
 
-    /// Returns the next complete packet.
+    /// Returns the next packet without data that is complete.
     #[inline]
     pub(crate) fn next_out(&mut self) -> Option<ControlOut> {
         self.out.pop_front()
@@ -89,7 +90,7 @@ impl ControlQueue {
 }
 
 impl<D> Pools<D> {
-    /// Returns an empty ring to the pool.
+    /// Returns the empty ring buffer of a sending half to the pool.
     #[inline]
     pub(crate) fn release_ring(&mut self, ring: VecDeque<Slot<D>>) {
         debug_assert!(ring.is_empty());
@@ -98,7 +99,7 @@ impl<D> Pools<D> {
         }
     }
 
-    /// Bounds the pool of maps.
+    /// Frees maps of received packets beyond the most that the pool may keep.
     pub(crate) fn trim_pool(&mut self) {
         self.holes.truncate(MAX_POOLED);
     }
@@ -135,12 +136,12 @@ impl<D> Shared<D> {
         }
     }
 
-    /// Returns whether the newest rate packet in the queue is that of context `id`.
+    /// Returns whether the newest rate packet in the queue belongs to context `id`.
     pub(crate) fn has_rate_packet_of(&self, id: PdcId) -> bool {
         self.rates.back().is_some_and(|(to, packet)| to.is_none() && packet.flow == id.to_u32())
     }
 
-    /// Returns a random path.
+    /// Returns a random path out of the endpoint's.
     pub(crate) fn any_path(&mut self) -> u16 {
         // `below(paths)` is less than `paths`, which has 16 bits.
         self.rng.below(u32::from(self.paths)) as u16

@@ -20,7 +20,7 @@ pub fn record_of(hop: &IntHop) -> TelemetryRecord {
     }
 }
 
-/// Returns congestion control's form of a record from the wire.
+/// Returns a telemetry record from the wire in congestion control's form.
 #[must_use]
 pub const fn hop_of(record: &TelemetryRecord) -> IntHop {
     IntHop {

@@ -1,4 +1,4 @@
-//! A compact coarse time, for silences that need a precision of about a millisecond.
+//! A coarse time in 32 bits, for silences that need a precision of about a millisecond.
 
 use crate::base::{Span, Time};
 

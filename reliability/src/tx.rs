@@ -42,22 +42,22 @@ pub(crate) use route::{forget_route, path_metrics};
 pub(crate) use rtt::RttEstimator;
 pub(crate) use run::{RunPackets, send_end, send_run};
 
-/// The facts that are needed to build and send one packet.
+/// Properties of a packet that leaves, from which its header is built.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Departure {
     pub(crate) psn: Psn,
     pub(crate) path: u16,
-    /// UDP payload length in bytes.
+    /// Length of the packet's UDP payload in bytes.
     pub(crate) bytes: u32,
-    /// The packet asks for a prompt acknowledgement.
+    /// The packet asks for a prompt acknowledgement (flag AR).
     pub(crate) ask: bool,
     pub(crate) retx: bool,
     pub(crate) clear_psn_offset: i16,
-    /// The congestion-control state that the request carries.
+    /// Congestion-control state to write into the packet's header.
     pub(crate) state: Option<cc::RequestState>,
 }
 
-/// The sending half of a context.
+/// The sending half of a packet delivery context.
 #[derive(Debug)]
 pub(crate) struct Tx<D> {
     ring: Ring<D>,
@@ -68,12 +68,13 @@ pub(crate) struct Tx<D> {
     prober: Prober,
     route: Route,
     ready: ReadyState,
-    /// The parts that most contexts never need.
+    /// The state of the sending half that most contexts never need.
     rare: Option<Box<RareTx>>,
 }
 
 impl<D: Copy> Tx<D> {
-    /// Makes a half whose flow uses `context`; the first packet gets `start`.
+    /// Creates a sending half whose flow uses the congestion-control context `context`; the first
+    /// packet gets PSN `start`.
     pub(crate) fn new(
         start: Psn,
         now: Time,
@@ -94,19 +95,19 @@ impl<D: Copy> Tx<D> {
         }
     }
 
-    /// Returns the PSN up to which the peer may discard its responses.
+    /// Returns the PSN up to which the peer may discard its guaranteed responses.
     pub(crate) fn clear_limit(&self) -> Psn {
         let acknowledged = self.ring.base().minus(1);
         self.rare.as_ref().map_or(acknowledged, |rare| rare.clear.limit(acknowledged))
     }
 
-    /// Returns the outstanding packets.
+    /// Returns the packets that were sent and are not yet acknowledged.
     #[inline]
     pub(crate) const fn ring(&self) -> &Ring<D> {
         &self.ring
     }
 
-    /// Returns the flow: its congestion-control context and its bytes there.
+    /// Returns the flow: its congestion-control context, and its bytes in flight and delivered.
     #[inline]
     pub(crate) const fn flow(&self) -> &Flow {
         &self.flow
@@ -156,7 +157,7 @@ impl<D: Copy> Tx<D> {
         self.flow.allows(now, nominal, shared.config.train_bytes, &shared.groups)
     }
 
-    /// Returns whether [`Tx::resend`] would send a packet.
+    /// Returns whether a packet waits to be retransmitted and may leave now.
     #[inline]
     pub(crate) fn may_retransmit(&self, now: Time, shared: &Shared<D>) -> bool {
         self.ring.queued() > 0 && self.may_resend(now, self.next_packet_size(), shared)
@@ -197,7 +198,7 @@ impl<D: Copy> Tx<D> {
         self.ready.wanted() > 0 && self.ring.is_empty() && self.ring.is_window_closed()
     }
 
-    /// Sends a packet that [`Tx::admit`] allowed.
+    /// Sends a new packet that [`Tx::admit`] allowed.
     #[inline(always)]
     pub(crate) fn send(
         &mut self,
@@ -356,7 +357,7 @@ impl<D: Copy> Tx<D> {
         self.route.join(bytes, 1)
     }
 
-    /// Ends the first pause, because the handshake with the peer is complete.
+    /// Ends the first pause for a receiver that is not ready, because the handshake is complete.
     pub(crate) fn on_verified(&mut self) {
         if let Some(rare) = &mut self.rare {
             rare.pause.end_first();
@@ -397,8 +398,8 @@ impl<D: Copy> Tx<D> {
         shared.pools.release_ring(self.ring.release());
     }
 
-    /// Renumbers the same packets from `start` on (NEW_START_PSN). Only valid before any packet was
-    /// acknowledged.
+    /// Renumbers the outstanding packets from PSN `start` on (NEW_START_PSN). Only valid before any
+    /// packet was acknowledged.
     pub(crate) fn restart(&mut self, start: Psn, shared: &mut Shared<D>) {
         for at in 0..self.ring.len() {
             if self.ring.slot(at).is_in_flight() {

@@ -1,4 +1,4 @@
-//! Types of the arguments and results of [`crate::Pdcs`].
+//! Types of the arguments and results of the calls of [`crate::Pdcs`].
 
 use core::fmt;
 
@@ -54,23 +54,24 @@ pub struct PeerKey(pub u32);
 /// [`crate::Pdcs::find_context`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NamedContext {
-    /// The context.
+    /// The packet delivery context that the packet names.
     pub id: PdcId,
-    /// The peer at its other end. The caller compares this peer's address with the packet's source.
+    /// The peer at the context's other end. The caller compares this peer's address with the
+    /// packet's source.
     pub peer: PeerKey,
 }
 
-/// The sender of a packet that is handed in.
+/// The sender of a packet that is handed in, named directly or by its context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
     /// A peer. A packet that names the context of another peer is refused.
     Peer(PeerKey),
-    /// The peer of the context that the packet names.
+    /// The peer at the other end of the context that the packet names.
     Context(NamedContext),
 }
 
 impl Origin {
-    /// Returns the sender.
+    /// Returns the peer that sent the packet.
     #[must_use]
     #[inline]
     pub const fn peer(self) -> PeerKey {
@@ -98,18 +99,18 @@ impl From<NamedContext> for Origin {
 /// by label.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Label {
-    /// Service level, for [`crate::cc::Scope::PerServiceLevel`].
+    /// Service level of the context, for [`crate::cc::Scope::PerServiceLevel`].
     pub level: u8,
-    /// Group, for [`crate::cc::Scope::PerGroup`].
+    /// Number of the group (job) of the context, for [`crate::cc::Scope::PerGroup`].
     pub group: u16,
 }
 
-/// The peer and the label of a new context.
+/// The peer to which a context is opened, and the label of the context.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Target {
-    /// The peer.
+    /// The peer to which the context is opened.
     pub peer: PeerKey,
-    /// The label; the default one if the caller has none.
+    /// The label of the context; the default one if the caller has none.
     pub label: Label,
 }
 
@@ -131,7 +132,7 @@ impl From<(PeerKey, Label)> for Target {
 pub struct Association(pub(crate) [u64; 2]);
 
 impl Association {
-    /// Makes the secret from the two numbers of a handshake.
+    /// Creates the secret from the two random numbers of a handshake.
     #[must_use]
     pub const fn new(cookie: u64, nonce: u64) -> Self {
         Self([cookie, nonce])
@@ -144,7 +145,7 @@ impl fmt::Debug for Association {
     }
 }
 
-/// The peers that may open contexts at an endpoint.
+/// The peers that may open contexts at an endpoint, and whether they must pass a handshake.
 #[derive(Clone, Debug, Default)]
 pub enum Contact {
     /// All peers, without a handshake: for networks where no packets are forged, such as simulated
@@ -160,15 +161,15 @@ pub enum Contact {
     Introduced(Seed),
 }
 
-/// A packet to send for the first time.
+/// A new packet, which is sent for the first time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewPacket<D> {
     /// The engine's descriptor, by which it can build the packet again. Events about the packet
     /// return it.
     pub desc: D,
-    /// UDP payload length, bytes.
+    /// Length of the packet's UDP payload in bytes.
     pub bytes: u32,
-    /// No packet waits behind this one on its context.
+    /// No packet waits to be sent behind this one on its context.
     pub last: bool,
     /// The engine waits for the acknowledgement. Together with `last`, the packet asks for a prompt
     /// one (AR).
@@ -178,14 +179,14 @@ pub struct NewPacket<D> {
     pub backlog: u64,
 }
 
-/// A packet that waits to be sent again.
+/// A packet that waits to be retransmitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueuedPacket<D> {
-    /// The packet's PSN.
+    /// The PSN of the packet.
     pub psn: Psn,
-    /// UDP payload length.
+    /// Length of the packet's UDP payload in bytes.
     pub bytes: u32,
-    /// The descriptor that the engine gave with the packet.
+    /// The descriptor that the engine gave with the packet when it was first sent.
     pub desc: D,
 }
 
@@ -194,9 +195,9 @@ pub struct QueuedPacket<D> {
 #[must_use = "the packet counts as sent"]
 #[derive(PartialEq, Eq, Debug)]
 pub struct TxGrant {
-    /// The packet's PSN, which is also in `pds`.
+    /// The PSN of the packet, which is also in `pds`.
     pub psn: Psn,
-    /// The path (entropy index) of the packet.
+    /// The path of the packet, as an entropy index, from which its UDP source port follows.
     pub path: u16,
     /// The packet's PDS header, complete except for `next`, which the engine sets.
     pub pds: wire::Request,
@@ -206,16 +207,16 @@ pub struct TxGrant {
 /// least one packet in all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunArrival {
-    /// The PSN of the first packet.
+    /// The PSN of the run's first packet.
     pub first: Psn,
-    /// The number of packets without the end.
+    /// The number of packets in the run, without the end.
     pub count: u16,
-    /// The end of the run, if it arrived with it.
+    /// The packet that ends the run, if it arrived with it.
     pub end: Option<EndArrival>,
 }
 
 impl RunArrival {
-    /// Returns the number of packets.
+    /// Returns the number of packets in the run, its end included.
     #[must_use]
     #[inline]
     pub const fn packets(&self) -> u16 {
@@ -226,9 +227,9 @@ impl RunArrival {
 /// The arrival of the data packet that is the end of a packet run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EndArrival {
-    /// UDP payload length in bytes.
+    /// Length of the packet's UDP payload in bytes.
     pub bytes: u32,
-    /// The packet asks for an acknowledgement.
+    /// The packet asks for an acknowledgement (flag AR).
     pub ask: bool,
 }
 
@@ -236,15 +237,16 @@ pub struct EndArrival {
 #[must_use = "the packets count as sent"]
 #[derive(PartialEq, Eq, Debug)]
 pub struct RunGrant {
-    /// The number of packets, at least one. Their PSNs follow that of the packet before them.
+    /// The number of packets that may be sent, at least one. Their PSNs follow that of the packet
+    /// before them.
     pub count: u16,
-    /// The path of all packets but the last.
+    /// The path of all packets of the run but the last.
     pub path: u16,
     /// The grant of the last packet, which may take another path and ask for an acknowledgement.
     pub last: TxGrant,
 }
 
-/// The reason why no packet may be sent now.
+/// The reason why a context may not send a new packet now.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SendError {
     /// The PSN window, the congestion window, pacing or a receiver that is not ready does not allow
@@ -252,27 +254,28 @@ pub enum SendError {
     Wait,
     /// Another packet must be retransmitted first: call [`crate::Pdcs::poll_retransmit`].
     Retransmit,
-    /// The context is closing. An initiator should open another context at once.
+    /// The context is closing, so it takes no new packets. An initiator should open another context
+    /// at once.
     Closing,
-    /// The context has ended.
+    /// The context no longer exists.
     Gone,
 }
 
-/// Facts about the arrival of a data packet.
+/// How a data packet arrived: marks, trimming and length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Arrival {
-    /// The packet has the Congestion Experienced mark.
+    /// The packet's IP header has the Congestion Experienced mark.
     pub ce: bool,
-    /// A switch trimmed the packet's payload.
+    /// A switch cut off the packet's payload.
     pub trimmed: bool,
-    /// The switch trimmed it at the port that leads to this host.
+    /// The switch port that leads to this host trimmed the packet.
     pub last_hop: bool,
-    /// UDP payload length in bytes; of a trimmed packet, the length that arrived.
+    /// Length of the packet's UDP payload in bytes; of a trimmed packet, the length that arrived.
     pub bytes: u32,
     /// The packet is the first of its message to arrive. Receivers that count senders use it;
     /// callers that do not know set it to false.
     pub begins: bool,
-    /// The packet completes a message.
+    /// The packet is the last one of its message to arrive.
     pub ends: bool,
 }
 
@@ -308,14 +311,14 @@ impl Delivery {
         (self.id, self.psn)
     }
 
-    /// Returns the context, on which the engine also answers.
+    /// Returns the context of the packet, on which the engine also answers.
     #[must_use]
     #[inline]
     pub const fn id(&self) -> PdcId {
         self.id
     }
 
-    /// Returns the packet's PSN.
+    /// Returns the PSN of the packet.
     #[must_use]
     #[inline]
     pub const fn psn(&self) -> Psn {
@@ -346,100 +349,102 @@ pub enum RxVerdict {
     Refused(Refusal),
 }
 
-/// The reason why a data packet was refused.
+/// The reason why a data packet that arrived was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Refusal {
     /// The named context does not exist here. If the sender's address is known, the engine sends it
     /// [`crate::Pdcs::reject`].
     UnknownContext,
-    /// The context belongs to another peer, or the context numbers do not match.
+    /// The context that the packet names belongs to another peer, or the context numbers do not
+    /// match.
     Mismatch,
-    /// The PSN is outside of the receive window.
+    /// The packet's PSN lies outside of the receive window.
     OutOfWindow,
-    /// The SYN is of a context that was closed.
+    /// The packet is a SYN of a context that was closed here before.
     Replayed,
     /// The SYN is of an unverified peer. If the sender's address is known, the engine sends it
     /// [`crate::Pdcs::reject`].
     Unverified,
-    /// There is no room for another context.
+    /// The packet is a SYN, and there is no room for another context.
     NoContext,
 }
 
-/// A packet to send that carries no data.
+/// A packet without data to send: where to, on which path, and its content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ControlOut {
-    /// The destination.
+    /// The peer to which the packet goes.
     pub peer: PeerKey,
-    /// The path (entropy index).
+    /// The path of the packet, as an entropy index, from which its UDP source port follows.
     pub path: u16,
-    /// The packet.
+    /// The content of the packet.
     pub packet: ControlPacket,
 }
 
-/// A packet without data, by kind.
+/// The content of a packet without data, by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ControlPacket {
-    /// An acknowledgement. Its field `next` is already set.
+    /// An acknowledgement. The field `next` of its header is already set.
     Ack {
-        /// The PDS header.
+        /// The PDS header of the acknowledgement.
         pds: wire::Ack,
-        /// The SES response, if the acknowledgement carries one.
+        /// The SES response that the acknowledgement carries, if any.
         response: Option<wire::Response>,
     },
-    /// A negative acknowledgement.
+    /// A negative acknowledgement, which refuses a packet.
     Nack(wire::Nack),
     /// A control packet, such as a close, clear or probe.
     Control(wire::Control),
 }
 
-/// An event about packets or contexts.
+/// An event that tells the engine what became of packets and contexts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event<D> {
-    /// The peer's engine accepted packets with the default response.
+    /// The peer's engine accepted one or several packets with the default response.
     Acked {
-        /// The context.
+        /// The context on which the packets were sent.
         id: PdcId,
-        /// The packet, or the first of several.
+        /// Descriptor of the packet, or of the first of several.
         desc: D,
-        /// The number of packets. The others were sent behind the first by
+        /// The number of packets accepted. The others were sent behind the first by
         /// [`crate::Pdcs::send_run`].
         count: u16,
     },
     /// The peer's engine accepted the packet with a response of its own.
     Responded {
-        /// The context.
+        /// The context on which the packet was sent.
         id: PdcId,
-        /// The packet.
+        /// Descriptor of the packet.
         desc: D,
-        /// The packet's PSN.
+        /// The PSN of the packet.
         psn: Psn,
-        /// The response.
+        /// The SES response of the peer.
         response: wire::Response,
     },
     /// The packet may or may not have arrived, and will not be retransmitted. There is one event
     /// for each outstanding packet, before the [`Event::Failed`] with the reason.
     Lost {
-        /// The context.
+        /// The context on which the packet was sent.
         id: PdcId,
-        /// The packet.
+        /// Descriptor of the packet.
         desc: D,
     },
-    /// The context failed.
+    /// The context failed, and exists no longer.
     Failed {
-        /// The context.
+        /// The context that failed.
         id: PdcId,
-        /// The peer.
+        /// The peer at the other end of the context.
         peer: PeerKey,
-        /// The reason.
+        /// The reason why the context failed.
         why: PdcFailure,
-        /// The peer had asked for a close before the context failed, as described at [`Event::Closed`].
+        /// The peer had asked to close the context before it failed, as described at
+        /// [`Event::Closed`].
         parting: bool,
     },
     /// The context closed in an orderly way: everything sent on it was acknowledged before.
     Closed {
-        /// The context.
+        /// The context that closed.
         id: PdcId,
-        /// The peer.
+        /// The peer at the other end of the context.
         peer: PeerKey,
         /// The peer asked for the close although the context had recently been in use. An endpoint
         /// that closes does so.
@@ -449,23 +454,23 @@ pub enum Event<D> {
     /// show it), or no switch writes the telemetry that it needs. A plain window or the measured
     /// delay replaces the missing feedback. Reported once per context.
     OtherMode {
-        /// The context.
+        /// The context on which this was noticed.
         id: PdcId,
     },
     /// The peer does not know this endpoint, or not any more. Its contexts wait until another
     /// handshake is complete.
     Unknown {
-        /// The peer.
+        /// The peer that does not know this endpoint.
         peer: PeerKey,
-        /// The time at which the packet was sent that the peer refused for this reason.
+        /// The time at which the packet left that the peer refused for this reason.
         sent_at: Time,
     },
     /// The oldest outstanding packet has had no answer for more than a second, however often it was
     /// sent. Reported with each timeout from then on.
     Waits {
-        /// The context.
+        /// The context whose packet has no answer.
         id: PdcId,
-        /// The time without an answer, not counting absences of this process
+        /// The time for which the peer has owed an answer, without absences of this process
         /// ([`crate::Pdcs::exclude_absence`]).
         waited: Span,
     },
@@ -473,32 +478,32 @@ pub enum Event<D> {
     /// least its length arrived that was sent later. Reported each time that the packet leaves
     /// again.
     Stuck {
-        /// The context.
+        /// The context on which the packet was sent.
         id: PdcId,
-        /// UDP payload length of the packet in bytes.
+        /// Length of the packet's UDP payload in bytes.
         bytes: u32,
-        /// The time of the transmission before the current one.
+        /// The time at which the packet was sent before, not now.
         sent_at: Time,
-        /// The number of transmissions without any sign of arrival.
+        /// The number of transmissions of the packet of which no sign of arrival came.
         times: u8,
-        /// The peer has answered on this context.
+        /// The peer has answered at least once on this context.
         connected: bool,
     },
     /// The context may send a retransmission or, after [`SendError::Wait`], a new packet.
     Ready {
-        /// The context.
+        /// The context that may send.
         id: PdcId,
     },
 }
 
-/// The reason why a context failed.
+/// The reason why a packet delivery context failed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PdcFailure {
     /// The peer did not answer at all for [`crate::Config::contact_deadline`].
     Unreachable,
     /// The peer did not answer a packet for [`crate::Config::progress_deadline`].
     Silent,
-    /// The peer never knew the context, or came back as another instance.
+    /// The peer's endpoint restarted: it never knew the context, or came back as another instance.
     PeerRestarted,
     /// The peer gave up the context without notice and uses its number for another one.
     Forgotten,
@@ -506,31 +511,32 @@ pub enum PdcFailure {
     Nacked(wire::NackCode),
     /// The peer sent a packet that contradicts itself or what came before.
     Malformed,
-    /// [`crate::Pdcs::abort`] was called.
+    /// The engine aborted the context ([`crate::Pdcs::abort`]).
     Aborted,
 }
 
-/// The state of a context, for statistics.
+/// The state of one packet delivery context, for statistics.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PdcInfo {
-    /// The peer.
+    /// The peer at the other end of the context.
     pub peer: PeerKey,
-    /// The context was opened by this endpoint.
+    /// This endpoint opened the context.
     pub initiator: bool,
-    /// Packets that are not yet acknowledged.
+    /// Number of packets that were sent and are not yet acknowledged.
     pub outstanding: usize,
-    /// Nominal bytes in flight.
+    /// Nominal bytes of the packets in flight.
     pub in_flight: u64,
     /// Congestion window in nominal bytes, if congestion control has one.
     pub cwnd: Option<u64>,
-    /// Rate limit, if congestion control has one.
+    /// Sending rate that congestion control allows, if it limits the rate.
     pub rate: Option<Rate>,
     /// Average delay above the smallest round-trip time, if the congestion control keeps one.
     pub avg_delay: Option<Span>,
-    /// The peer's receiver works in another mode, and a plain window replaces what is missing.
+    /// The peer's receiver works in another congestion-control mode, and a plain window replaces
+    /// the missing feedback.
     pub other_mode: bool,
-    /// Smoothed round-trip time, once it is measured.
+    /// Smoothed round-trip time to the peer; `None` before it is measured.
     pub srtt: Option<Span>,
-    /// Smallest round-trip time that congestion control assumes.
+    /// Smallest round-trip time to the peer, without queues, that congestion control assumes.
     pub base_rtt: Option<Span>,
 }

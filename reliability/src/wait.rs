@@ -10,25 +10,26 @@ use crate::base::{Span, Time};
 pub struct Wait(Time);
 
 impl Wait {
-    /// Starts the wait at `now`.
+    /// Starts to wait for the peer's answer at `now`.
     #[must_use]
     #[inline]
     pub const fn start(now: Time) -> Self {
         Self(now)
     }
 
-    /// Returns how long an answer has been waited for.
+    /// Returns how long the peer has owed an answer at `now`.
     #[must_use]
     pub const fn elapsed(self, now: Time) -> Span {
         now.since(self.0)
     }
 
-    /// Excludes the last `absent`, in which this process did not run, from the wait.
+    /// Excludes the last `absent`, in which this process did not run, from the time that the peer
+    /// owes an answer.
     pub fn exclude_absence(&mut self, now: Time, absent: Span) {
         self.0 = (self.0 + absent).min(now);
     }
 
-    /// Returns the time at which the wait has lasted for `patience`.
+    /// Returns the time at which the peer will have owed an answer for `patience`.
     #[must_use]
     #[inline]
     pub fn deadline(self, patience: Span) -> Time {

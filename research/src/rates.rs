@@ -13,11 +13,11 @@ use squall_netsim::model::{
 };
 use squall_netsim::topology::Node;
 
-/// The feature as users choose it.
+/// The switch feature that computes rates, as users choose it by name.
 #[derive(Debug)]
 pub struct Rates;
 
-/// Parameters of the feature, as given by the user.
+/// Parameters of the rate computation as the user gives them.
 struct Parameters {
     forget_us: Option<f64>,
     capacity: f64,
@@ -47,8 +47,8 @@ impl SwitchFeature for Rates {
             FeatureParameter {
                 name: "forget_us",
                 value: "US",
-                help: "after how long without a rate packet a flow is no longer counted, microseconds; 0 for never (default 64 \
-                       base round trips)",
+                help: "microseconds without a rate packet after which a flow is no longer counted; 0 for never (default 64 base \
+                       round trips)",
             },
             FeatureParameter {
                 name: "capacity",
@@ -62,7 +62,7 @@ impl SwitchFeature for Rates {
     fn check(&self, given: &FeatureArguments<'_>, options: &NetworkOptions) -> Result<(), String> {
         Parameters::parse(given)?;
         if options.adaptive {
-            return Err("expected without `adaptive`: the rates of a flow hold for one path".into());
+            return Err("use it without `adaptive`: the rate of a flow is for one path".into());
         }
         Ok(())
     }
@@ -89,14 +89,14 @@ impl SwitchFeature for Rates {
     }
 }
 
-/// The parameters that all switches of a network share.
+/// The parameters of the rate computation, which all switches of a network share.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RateParameters {
-    /// Share of a link's rate that flows are given.
+    /// Share of a link's rate that is divided among the flows.
     pub capacity: f64,
-    /// Parameters of the links' rate computation.
+    /// Parameters by which links compute rates (s-PERC).
     pub link: SpercLinkParameters,
-    /// Parameters of the links' window tables.
+    /// Parameters of the links' tables of speculative packets (1RC).
     pub windows: WindowTableParameters,
 }
 
@@ -120,7 +120,7 @@ impl NetworkFeature for RateParameters {
     }
 }
 
-/// The link of a port with its rate computation and windows.
+/// The link behind a port, with its rate computation and its table of speculative packets.
 #[derive(Clone, Debug)]
 struct Egress {
     port: u32,
@@ -133,12 +133,13 @@ struct Egress {
 #[derive(Clone, Debug)]
 pub struct RatesProgram {
     parameters: RateParameters,
-    /// The links that were used, sorted by port.
+    /// The links on which the switch has seen a rate packet or a speculative packet, sorted by
+    /// port.
     links: Vec<Egress>,
 }
 
 impl RatesProgram {
-    /// Creates the program of a switch, without any flows.
+    /// Creates the program of a switch that has seen no flows yet.
     #[must_use]
     pub const fn new(parameters: RateParameters) -> Self {
         Self { parameters, links: Vec::new() }

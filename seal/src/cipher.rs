@@ -11,17 +11,17 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 
 use crate::kdf::DerivedKey;
 
-/// Bytes of the tag after the encrypted part, the integrity check value.
+/// Length in bytes of the tag after the encrypted part, the integrity check value.
 pub const ICV_LEN: usize = crate::wire::Tss::ICV_LEN;
 
-/// A derived key, ready for use.
+/// A derived key that is ready to encrypt and decrypt packets.
 pub struct Cipher {
     key: LessSafeKey,
     iv_mask: [u8; 12],
 }
 
 impl Cipher {
-    /// Prepares a derived key.
+    /// Creates a cipher that encrypts and decrypts with a derived key.
     #[must_use]
     pub fn new(derived: &DerivedKey) -> Self {
         match UnboundKey::new(&AES_256_GCM, &derived.key) {
@@ -83,7 +83,7 @@ impl Cipher {
 }
 
 impl fmt::Debug for Cipher {
-    /// Prints no part of the key.
+    /// Prints a placeholder, so that logs contain no part of the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Cipher(..)")
     }

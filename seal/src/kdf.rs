@@ -7,8 +7,8 @@ use aes::Aes256;
 use cmac::{Cmac, KeyInit as _, Mac as _};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// The mode of a domain. Two ASCII characters for it are part of the input, so the modes derive
-/// different keys from one secret.
+/// The mode of a secure domain. Two ASCII characters for it are part of the input of the key
+/// derivation, so the modes derive different keys from one secret.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyLabel {
     /// Cluster mode: every endpoint of a domain holds the domain's secret.
@@ -27,7 +27,7 @@ impl KeyLabel {
     }
 }
 
-/// The sender of the packets that a key encrypts.
+/// The name of the sender whose packets a key encrypts, as it enters the key derivation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum KeySource {
     /// The secure source identifier (SSI) in the TSS header.
@@ -41,14 +41,14 @@ pub enum KeySource {
 /// A key for AES-256-GCM, and the mask for its nonces. Dropping it overwrites both with zeros.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct DerivedKey {
-    /// The key.
+    /// Key for AES-256-GCM.
     pub key: [u8; 32],
-    /// The value that is XORed into each nonce.
+    /// Mask that is XORed into the nonce of each packet.
     pub iv_mask: [u8; 12],
 }
 
 impl core::fmt::Debug for DerivedKey {
-    /// Prints no part of the key.
+    /// Prints a placeholder, so that logs contain no part of the key.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str("DerivedKey(..)")
     }
@@ -97,7 +97,7 @@ pub fn derive_key(
     derived
 }
 
-/// Writes the context for a source of 32 bits, and returns its length.
+/// Writes the context of the key derivation for a source of 32 bits, and returns its length.
 fn write_short(context: &mut [u8; 26], epoch: u16, interval: u32, source: [u8; 4]) -> usize {
     context[..2].copy_from_slice(&epoch.to_be_bytes());
     context[2..6].copy_from_slice(&interval.to_be_bytes());

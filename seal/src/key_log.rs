@@ -29,20 +29,20 @@ const LABEL: &str = "SQUALL_PAIR_SECRET";
 pub struct KeyLogEntry {
     /// Address and identifier of the endpoint that wrote the line.
     pub local: (SocketAddr, SourceId),
-    /// Address and identifier of its peer.
+    /// Address and identifier of the other endpoint.
     pub peer: (SocketAddr, SourceId),
-    /// Secure domain (SDI) of the packets.
+    /// Secure domain (SDI) in the TSS headers of the packets.
     pub domain: u32,
-    /// Secret of the pair.
+    /// Secret that the two endpoints share.
     pub secret: PairSecret,
 }
 
-/// The part of a line that is malformed.
+/// Name of the part of a key log's line that is malformed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeyLogError(&'static str);
 
 impl fmt::Display for KeyLogError {
-    /// Prints no part of the line, which may contain a secret.
+    /// Prints no part of the line itself, which may contain a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
     }
@@ -97,15 +97,15 @@ impl KeyLogEntry {
             let addr = word().parse().map_err(|_| KeyLogError("no address with a port"))?;
             let id = word();
             let id = hex_digits(id, 8).and_then(|id| u32::from_str_radix(id, 16).ok());
-            let id = id.ok_or(KeyLogError("no identifier of 8 hexadecimal digits"))?;
+            let id = id.ok_or(KeyLogError("no source identifier of 8 hexadecimal digits"))?;
             Ok((addr, SourceId::from_header(id)))
         };
         let (local, peer) = (end()?, end()?);
         let domain = word().parse().ok().filter(|domain| *domain < 1 << 24);
-        let domain = domain.ok_or(KeyLogError("no secure domain of 24 bits"))?;
+        let domain = domain.ok_or(KeyLogError("no secure domain (a number of 24 bits)"))?;
         let secret = secret(word()).ok_or(KeyLogError("no secret of 64 hexadecimal digits"))?;
         if words.next().is_some() {
-            return Err(KeyLogError("more words than a line has"));
+            return Err(KeyLogError("a word behind the secret, which must be the last"));
         }
         Ok(Some(Self { local, peer, domain, secret }))
     }
@@ -116,7 +116,7 @@ fn hex_digits(word: &str, len: usize) -> Option<&str> {
     (word.len() == len && word.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(word)
 }
 
-/// Reads the hexadecimal digits of a secret.
+/// Reads a secret of 64 hexadecimal digits; `None` if `word` is anything else.
 fn secret(word: &str) -> Option<PairSecret> {
     let digits = hex_digits(word, 64)?;
     let mut bytes = Zeroizing::new([0; 32]);

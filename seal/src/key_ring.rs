@@ -1,4 +1,4 @@
-//! The secrets that an endpoint shares with its peers.
+//! The secrets that an endpoint shares with its peers, by which it seals and opens packets.
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use crate::wire::Tss;
 /// are sealed with is always among them.
 const SECRETS: usize = 3;
 
-/// The reason why a packet cannot be sealed.
+/// The reason why a packet cannot be encrypted, and must not be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SealError {
     /// No secret is shared with the destination, or the destination is not known to have it yet.
@@ -24,30 +24,30 @@ pub enum SealError {
     CounterEnd,
 }
 
-/// The reason why a packet was refused.
+/// The reason why a packet that arrived was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpenError {
-    /// The packet is not sealed.
+    /// The packet is not encrypted.
     Clear,
-    /// No secret is shared with the sender.
+    /// This endpoint shares no secret with the sender of the packet.
     UnknownSender,
-    /// The tag is wrong.
+    /// The packet's tag is wrong: the packet was changed, or sealed with another key.
     BadTag,
-    /// The packet has arrived before, or is older than the window.
+    /// The packet has arrived before, or is too old to tell (replay protection).
     Replayed,
 }
 
-/// The secrets of one peer, the latest first.
+/// The secrets that are shared with one peer, the latest first.
 #[derive(Debug)]
 struct PeerSecrets {
     addr: SocketAddr,
     pairs: Vec<PairState>,
 }
 
-/// Index of a peer in [`KeyRing::peers`].
+/// Index of a peer's secrets in [`KeyRing::peers`].
 type PeerIndex = usize;
 
-/// The secrets that an endpoint shares with its peers.
+/// The secrets that an endpoint shares with its peers, by which it seals and opens packets.
 #[derive(Debug, Default)]
 pub struct KeyRing {
     peers: Vec<PeerSecrets>,
@@ -55,7 +55,7 @@ pub struct KeyRing {
     /// The peers that use an IP address and a source identifier. Two peers at one address have the
     /// same identifier with a probability of 2^-31, so there is nearly always one peer.
     by_source: HashMap<(IpAddr, SourceId), Vec<PeerIndex>>,
-    /// Indices in `peers` that are free.
+    /// Indices in `peers` that belong to no peer and may be reused.
     free: Vec<PeerIndex>,
     /// Destination of the last sealed packet, and its peer. This saves a look-up, because most packets
     /// have the destination of the packet before.
@@ -66,7 +66,7 @@ pub struct KeyRing {
 }
 
 impl KeyRing {
-    /// Creates a ring without secrets.
+    /// Creates a key ring that holds no secrets.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -102,7 +102,7 @@ impl KeyRing {
         true
     }
 
-    /// Notes that a peer has the latest secret that was installed for it.
+    /// Records that a peer has the latest secret that was installed for it.
     pub fn confirm(&mut self, peer: SocketAddr) {
         let index = self.by_address.get(&peer);
         if let Some(latest) = index.and_then(|index| self.peers[*index].pairs.first_mut()) {
@@ -126,7 +126,7 @@ impl KeyRing {
         index
     }
 
-    /// Removes a secret of a peer, number 0 being the latest.
+    /// Removes one secret of a peer; number 0 is the latest.
     fn remove_secret(&mut self, index: PeerIndex, secret: usize) {
         let peer = &mut self.peers[index];
         let removed = peer.pairs.remove(secret);
@@ -143,7 +143,7 @@ impl KeyRing {
         }
     }
 
-    /// Removes all secrets that are shared with a peer.
+    /// Removes all secrets that are shared with the peer at an address.
     pub fn remove(&mut self, peer: SocketAddr) {
         let Some(index) = self.by_address.remove(&peer) else { return };
         for secret in (0..self.peers[index].pairs.len()).rev() {
@@ -173,7 +173,7 @@ impl KeyRing {
         sealed.and_then(|done| if done { Ok(()) } else { Err(SealError::CounterEnd) })
     }
 
-    /// Returns the secret for packets to a peer.
+    /// Returns the secret with which packets to a peer are sealed, if there is one.
     fn sending_pair(&mut self, peer: SocketAddr) -> Option<&mut PairState> {
         let index = match self.last {
             Some((addr, index)) if addr == peer => index,

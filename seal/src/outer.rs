@@ -7,23 +7,23 @@ use crate::wire::Tss;
 /// Longest authenticated data: two IPv6 addresses, the UDP header, and the longest TSS header.
 const LONGEST: usize = 32 + 8 + Tss::LEN_SSI;
 
-/// The addresses of a packet on the wire.
+/// The IP addresses and UDP ports of a packet on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OuterHeader {
     /// IP address of the sender, and the UDP source port, which is the entropy of the path.
     pub source: SocketAddr,
-    /// IP address and UDP port of the receiver.
+    /// IP address and UDP port of the packet's receiver.
     pub destination: SocketAddr,
 }
 
-/// The authenticated data of a packet.
+/// The bytes of a packet that its tag authenticates but that are not encrypted.
 pub(crate) struct Authenticated {
     bytes: [u8; LONGEST],
     len: usize,
 }
 
 impl Authenticated {
-    /// Returns the bytes.
+    /// Returns the authenticated bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }

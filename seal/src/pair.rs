@@ -31,13 +31,13 @@ impl SourceId {
         Self(instance.get() & 0x7FFF_FFFF | if asked { 0 } else { 1 << 31 })
     }
 
-    /// Returns the number in the TSS header.
+    /// Returns the identifier as the number in the TSS header.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// Creates the identifier that a TSS header contains.
+    /// Creates the identifier from the number in a TSS header.
     pub(crate) const fn from_header(ssi: u32) -> Self {
         Self(ssi)
     }
@@ -46,15 +46,15 @@ impl SourceId {
 /// The outcome of a handshake with a job key: two endpoints that share a secret.
 #[derive(Clone, Debug)]
 pub struct Pair {
-    /// Address of the peer.
+    /// Address of the other endpoint of the pair.
     pub peer: SocketAddr,
-    /// Secret of the pair.
+    /// Secret that the two endpoints share.
     pub secret: PairSecret,
     /// Secure domain (SDI) of the packets: the JobID, 24 bits that all endpoints of a job have.
     pub domain: u32,
-    /// Identifier of this endpoint.
+    /// Source identifier by which this endpoint seals packets.
     pub own: SourceId,
-    /// Identifier of the peer.
+    /// Source identifier by which the peer seals packets.
     pub theirs: SourceId,
     /// The peer has proven that it has the secret. Otherwise this endpoint does not seal with the
     /// secret until it receives a packet that the peer has sealed with it.
@@ -171,7 +171,8 @@ const fn interval(counter: u64) -> u32 {
     (counter >> INTERVAL_BITS) as u32
 }
 
-/// The state of one pair: the keys of both directions, the counter, and the window.
+/// The state of one pair: its secret, the keys of both directions, the send counter, and the replay
+/// window.
 #[derive(Debug)]
 pub(crate) struct PairState {
     pub(crate) secret: PairSecret,
@@ -180,17 +181,17 @@ pub(crate) struct PairState {
     domain: u32,
     sending: DirectionKeys,
     receiving: DirectionKeys,
-    /// Counter of the next packet to send.
+    /// Counter that the next packet to send will get.
     next: u64,
     window: Option<ReplayWindow>,
 }
 
-/// The reason why a packet of a known sender was refused.
+/// The reason why a packet of a known sender cannot be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PairRefusal {
-    /// The tag is wrong.
+    /// The packet's tag is wrong.
     Tag,
-    /// The counter arrived before, or is older than the window.
+    /// The packet's counter arrived before, or is older than the window.
     Replay,
 }
 
@@ -209,7 +210,7 @@ impl PairState {
         }
     }
 
-    /// Returns the counter of the next packet.
+    /// Returns the counter that the next packet to send will get.
     pub(crate) const fn next_counter(&self) -> u64 {
         self.next
     }

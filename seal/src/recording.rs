@@ -1,4 +1,4 @@
-//! Decryption of recorded packets.
+//! Decryption of recorded packets with the secrets of a key log.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ pub struct RecordingKeys {
 }
 
 impl RecordingKeys {
-    /// Creates a set without secrets.
+    /// Creates a set of keys that holds no secrets.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -43,7 +43,7 @@ impl RecordingKeys {
         }
     }
 
-    /// Returns whether there is no secret.
+    /// Returns whether the set holds no secret.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_source.is_empty()

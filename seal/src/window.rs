@@ -1,4 +1,4 @@
-//! The record of the counters that have arrived.
+//! Detection of replayed packets: which counters of a sender have arrived.
 
 use core::fmt;
 
@@ -10,9 +10,9 @@ const WIDTH: u64 = 8192;
 /// The record of the recent counters of a sender that have arrived. It recognises replayed packets.
 #[derive(Clone)]
 pub struct ReplayWindow {
-    /// Largest counter so far, plus one; 0 before the first packet.
+    /// Largest packet counter that has arrived, plus one; 0 before the first packet.
     next: u64,
-    /// One bit per counter, at its position modulo [`WIDTH`].
+    /// One bit per counter that has arrived, at its position modulo [`WIDTH`].
     arrived: Box<[u64; (WIDTH / 64) as usize]>,
 }
 
@@ -33,7 +33,7 @@ impl ReplayWindow {
         self.next - counter <= WIDTH && self.arrived[word(counter)] & bit(counter) == 0
     }
 
-    /// Adds the counter of a packet whose tag was right.
+    /// Records the counter of a packet whose tag was right.
     pub fn insert(&mut self, counter: u64) {
         if counter >= self.next {
             let skipped = counter - self.next;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::doctor::environment::{output, variable};
 
-/// Name of the provider's file, which libfabric loads.
+/// File name of the provider, which libfabric loads.
 pub(crate) const OBJECT: &str = "libsquall-fi.so";
 /// Variable with the folders in which libfabric looks for providers.
 pub(crate) const PATH: &str = "FI_PROVIDER_PATH";

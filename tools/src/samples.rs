@@ -1,6 +1,6 @@
 //! Statistics over samples of several seeds.
 
-/// Returns the mean; `None` without samples.
+/// Returns the mean of the samples; `None` without samples.
 pub(crate) fn mean(samples: &[f64]) -> Option<f64> {
     (!samples.is_empty()).then(|| samples.iter().sum::<f64>() / samples.len() as f64)
 }

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use squall_netsim::formats;
 
-/// Prefix of the paths of files that the program contains.
+/// Prefix of the paths of files that this program contains.
 const PREFIX: &str = "squall:";
 /// Name below `plans` and text of each file. `build.rs` generates the list.
 const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shipped.rs"));
@@ -47,13 +47,13 @@ pub fn topology(name: &str) -> Option<PathBuf> {
     text(&path).is_some().then_some(path)
 }
 
-/// Returns the names of all topologies.
+/// Returns the names of all topologies that the program contains.
 pub fn topologies() -> impl Iterator<Item = &'static str> {
     FILES.iter().filter_map(|(name, _)| name.strip_prefix("data/")?.strip_suffix(".topo"))
 }
 
-/// Returns the paths of all plans, sorted by name. Plans in subfolders, which take long, are left
-/// out.
+/// Returns the paths of all plans that the program contains, sorted by name. Plans in subfolders,
+/// which take long, are left out.
 #[must_use]
 pub fn plans() -> Vec<PathBuf> {
     let plans = FILES.iter().map(|(name, _)| *name);

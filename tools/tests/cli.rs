@@ -148,7 +148,7 @@ fn a_word_is_a_topology_and_a_load() {
     let run = folder.squall("sim --quiet --topo star:9,speed=3 --load incast:8x64KiB");
     assert_eq!(run.status.code(), Some(2));
     assert!(
-        text(&run.stderr).contains("star:9,speed=3: topology.speed: `star` has no such key"),
+        text(&run.stderr).contains("star:9,speed=3: topology.speed: `star` has no key `speed`"),
         "{}",
         text(&run.stderr)
     );
@@ -529,6 +529,8 @@ fn completions_and_manual_pages_name_every_command() {
         let output = folder.squall(&format!("completions {shell}"));
         assert!(text(&output.stdout).contains("fail-links"), "{shell}");
     }
+    let metrics = folder.squall("report --help");
+    assert!(text(&metrics.stdout).contains("p99_fct (us): 99th percentile"));
     let output = folder.squall("man pages");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     for page in [

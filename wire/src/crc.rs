@@ -9,7 +9,7 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-/// Bytes of the trailer.
+/// Length of the CRC trailer in bytes.
 pub const CRC_LEN: usize = 4;
 
 /// Returns the CRC-32C of `bytes`.
@@ -27,7 +27,7 @@ pub fn update(crc: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, bytes)
 }
 
-/// Returns the trailer of a packet that consists of `pieces`.
+/// Returns the CRC trailer of a packet that consists of `pieces`.
 #[inline]
 #[must_use]
 pub fn trailer(pieces: &[&[u8]]) -> [u8; CRC_LEN] {
@@ -53,7 +53,7 @@ pub fn check_and_strip_crc(bytes: &[u8]) -> Option<&[u8]> {
 pub struct HeaderCrc(u32);
 
 impl HeaderCrc {
-    /// Bytes of a UDP header.
+    /// Length of a UDP header in bytes.
     const UDP_HEADER: usize = 8;
 
     /// Returns the sum for packets from `source` to `destination`. IPv4 addresses mapped into IPv6
@@ -74,8 +74,8 @@ impl HeaderCrc {
         Some(Self(update(sum, &destination.port().to_be_bytes())))
     }
 
-    /// Returns the trailer of a packet that consists of `pieces`; `None` if they do not fit into a
-    /// UDP datagram.
+    /// Returns the CRC trailer of a packet that consists of `pieces`; `None` if they do not fit
+    /// into a UDP datagram.
     #[must_use]
     pub fn trailer(self, pieces: &[&[u8]]) -> Option<[u8; CRC_LEN]> {
         let payload: usize = pieces.iter().map(|piece| piece.len()).sum();

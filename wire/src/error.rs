@@ -1,4 +1,4 @@
-//! The rules of the packet format, as errors.
+//! The rules of the packet format, and the error for a packet that breaks one.
 
 use core::fmt;
 
@@ -11,9 +11,9 @@ macro_rules! errors {
         pub enum ParseError { $($(#[$meta])* $name,)* }
 
         impl ParseError {
-            /// Every rule, in the order of its number.
+            /// Every rule of the packet format, in the order of its number.
             pub const ALL: &[Self] = &[$(Self::$name),*];
-            /// Number of rules.
+            /// Number of rules of the packet format.
             pub const COUNT: usize = Self::ALL.len();
 
             /// Returns the rule in words, for a log line or a counter's name.

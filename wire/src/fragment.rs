@@ -5,7 +5,7 @@
 use crate::base::Psn;
 use crate::error::ParseError;
 
-/// Bytes of the header.
+/// Length of the fragment header in bytes.
 const HEAD: usize = 8;
 
 /// A fragment whose own header has been checked. The packet behind the header has not been checked.
@@ -15,14 +15,14 @@ pub struct Fragment<'a> {
     pub original: Psn,
     /// The number of fragments that the original was cut into; at least 2.
     pub count: u8,
-    /// The packet behind the header.
+    /// Bytes of the packet behind the fragment header.
     pub packet: &'a [u8],
 }
 
 impl<'a> Fragment<'a> {
     /// The private PDS type of a fragment's header.
     pub const TYPE: u8 = 29;
-    /// Bytes of the header.
+    /// Length of the fragment header in bytes.
     pub const LEN: usize = HEAD;
 
     /// Returns whether a UDP payload is a fragment, by its first byte.

@@ -20,12 +20,12 @@ use crate::view::{be16, be32, be64};
 /// same. `docs/wire.md` describes this version.
 pub const WIRE_VERSION: u8 = 6;
 
-/// Type of the value. No published table assigns numbers, so this project chose one from the
-/// vendors' range.
+/// Type of the type-length-value that holds a handshake. No published table assigns numbers, so
+/// this project chose one from the vendors' range.
 const TYPE: u8 = 0xf0;
 
 code_points! {
-    /// Stage of a handshake.
+    /// Stage of the handshake that a packet belongs to.
     Stage {
         /// The initiator asks for a handshake.
         Hello = 1, "HELLO";
@@ -41,9 +41,9 @@ code_points! {
 }
 
 code_points! {
-    /// Reason of a refusal.
+    /// Reason why a responder refuses a handshake.
     Reason {
-        /// The packet is no refusal.
+        /// No reason: the packet is not a refusal.
         None = 0, "NONE";
         /// The responder has another [`WIRE_VERSION`], which is in [`Handshake::version`].
         Version = 1, "VERSION";
@@ -72,14 +72,14 @@ code_points! {
 /// refuse an older one in a form that it can read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Handshake {
-    /// Stage of the handshake.
+    /// Stage of the handshake that the packet belongs to.
     pub stage: Stage,
-    /// The sender's [`WIRE_VERSION`].
+    /// Version of the packet formats that the sender speaks ([`WIRE_VERSION`]).
     pub version: u8,
     /// The UDP port on which the sender listens, not 0. Answers go there, because the source port
     /// of a packet is only its entropy.
     pub port: u16,
-    /// Reason, in a refusal.
+    /// Reason of the refusal; [`Reason::None`] in the other stages.
     pub reason: Reason,
     /// Random number that the initiator draws for each attempt; every packet of the attempt repeats
     /// it.
@@ -91,7 +91,7 @@ pub struct Handshake {
     /// Cookie by which the initiator proves that it received the challenge; 0 in a hello and in a
     /// refusal.
     pub cookie: u64,
-    /// JobID of the sender.
+    /// JobID of the sender, which names its job.
     pub job_id: u32,
     /// Capabilities of the sender beyond those of the version, a bit each: [`Self::ENCRYPTS`].
     pub capabilities: u32,
@@ -106,12 +106,12 @@ impl Handshake {
     /// Bytes of the value without the proof: its length in versions below 3, and in refusals of
     /// another version, whose proofs are not known.
     const SHORT: usize = 40;
-    /// Bytes of the value.
+    /// Bytes of the type-length-value that holds the handshake.
     const VALUE: usize = Self::SHORT + size_of::<Proof>();
-    /// Bytes of the longest packet.
+    /// Length of the longest handshake packet in bytes.
     pub const LEN: usize = Control::LEN + Self::VALUE;
 
-    /// Returns whether the packet refuses another version.
+    /// Returns whether the packet refuses a handshake because the versions differ.
     fn refuses_version(&self) -> bool {
         self.stage == Stage::Refuse && self.reason == Reason::Version
     }

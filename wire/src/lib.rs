@@ -165,5 +165,5 @@ pub use ses::{
 };
 pub use telemetry::{Telemetry, TelemetryKind, TelemetryRecord};
 
-/// UDP destination port of UET (Wireshark, xdp2).
+/// UDP destination port of Ultra Ethernet (UET) packets, as in Wireshark and xdp2.
 pub const UDP_PORT: u16 = 4793;

@@ -8,7 +8,7 @@ use crate::codes::NextHeader;
 use crate::pds::{Dest, Mode, Request, flag};
 use crate::ses::{Extension, StdRequest};
 
-/// Length of the headers in bytes.
+/// Length of the PDS and the SES header together, in bytes.
 const LEN: usize = Request::LEN + StdRequest::LEN;
 
 /// The headers of the ordinary messages of a context, made from those of one of them.
@@ -19,22 +19,22 @@ pub struct MessageHeaders {
     dpdcid: u16,
 }
 
-/// The numbers in the headers of one ordinary message.
+/// The numbers in which the headers of two ordinary messages of one context differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MessageNumbers {
-    /// PSN of the packet.
+    /// PSN of the message's packet.
     pub psn: Psn,
-    /// Distance from the PSN to the cleared PSN.
+    /// Distance from the packet's PSN to the PSN up to which responses are cleared; never positive.
     pub clear_psn_offset: i16,
-    /// The packet asks for its acknowledgement.
+    /// The packet asks for its acknowledgement at once (flag AR).
     pub ack_request: bool,
-    /// The message is tagged.
+    /// The message is tagged (TAGGED_SEND); otherwise it is a SEND.
     pub tagged: bool,
-    /// Id of the message.
+    /// Message id in the SES header.
     pub message_id: u16,
     /// Tag of the message, 0 if it is not tagged.
     pub tag: u64,
-    /// Length of the message in bytes.
+    /// Length of the whole message in bytes.
     pub len: u32,
 }
 
@@ -64,7 +64,7 @@ impl MessageHeaders {
         context && pds.mode == Mode::Rud && !pds.retx && pds.ccc.is_none()
     }
 
-    /// Returns the headers of the message with these numbers.
+    /// Returns the PDS and SES headers of the message with these numbers.
     #[must_use]
     #[inline]
     pub fn with(&self, numbers: &MessageNumbers) -> [u8; LEN] {

@@ -8,9 +8,9 @@ use crate::pds::{Dest, Request, flag};
 use crate::ses::{EOM, Extension, SOM, Ses, StdRequest};
 use crate::view::{be16, be16_signed, be32, be64};
 
-/// Length of the headers in bytes.
+/// Length of the PDS and the SES header together, in bytes.
 const LEN: usize = Request::LEN + StdRequest::LEN;
-/// Places of fields in the headers.
+/// Byte offsets of fields in the PDS and SES headers.
 const DPDCID: usize = 10;
 const SES_FLAGS: usize = Request::LEN + 1;
 const MESSAGE_ID: usize = Request::LEN + 2;
@@ -37,7 +37,7 @@ const FIXED: [u64; LEN / 8] = {
     words(&bytes)
 };
 
-/// Returns the bytes of the headers as words.
+/// Returns the bytes of the headers as words of 64 bits.
 #[inline]
 const fn words(bytes: &[u8; LEN]) -> [u64; LEN / 8] {
     let (chunks, _) = bytes.as_chunks::<8>();
@@ -54,7 +54,7 @@ const fn words(bytes: &[u8; LEN]) -> [u64; LEN / 8] {
 /// headers of later messages on the same context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MessageTemplate {
-    /// The bits of [`FIXED`], the others are zero.
+    /// Value of the header bits that [`FIXED`] selects; the other bits are zero.
     fixed: [u64; LEN / 8],
     pds: Request,
     ses: StdRequest,

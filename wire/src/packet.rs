@@ -15,70 +15,70 @@ pub const MAX_HEADER: usize = Request::LEN_CC + StdRequest::LEN + crate::ses::Co
 /// A packet without a CRC trailer. The payload is borrowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Packet<'a> {
-    /// RUD or ROD request.
+    /// Request on a context, of reliable delivery in any order (RUD) or in order (ROD).
     Request {
-        /// Delivery header.
+        /// PDS header (packet delivery sublayer).
         pds: Request,
-        /// Semantic header.
+        /// SES header (semantic sublayer).
         ses: Ses,
-        /// Payload.
+        /// Bytes behind the SES header.
         payload: &'a [u8],
     },
-    /// Acknowledgement.
+    /// Acknowledgement of packets on a context.
     Ack {
-        /// Delivery header.
+        /// PDS header (packet delivery sublayer).
         pds: Ack,
-        /// Response, or [`Ses::None`].
+        /// SES response, or [`Ses::None`].
         ses: Ses,
-        /// Data of a response with data.
+        /// Data of a response that carries data.
         payload: &'a [u8],
     },
-    /// Negative acknowledgement.
+    /// Negative acknowledgement, which refuses a packet.
     Nack(Nack),
-    /// Control packet other than a negotiation.
+    /// Control packet of any kind but [`ControlKind::Negotiation`].
     Control(Control),
     /// Control packet of kind [`ControlKind::Negotiation`].
     Negotiation {
-        /// Delivery header.
+        /// PDS header (packet delivery sublayer).
         pds: Control,
-        /// Type-length-values behind the header, which no table numbers.
+        /// Bytes of the type-length-values behind the header; no table numbers them.
         values: &'a [u8],
     },
-    /// Reliable request without a context.
+    /// Request of reliable delivery without a context (RUDI).
     RudiRequest {
-        /// Delivery header.
+        /// PDS header (packet delivery sublayer).
         pds: RudiRequest,
-        /// Semantic header.
+        /// SES header (semantic sublayer).
         ses: Ses,
-        /// Payload.
+        /// Bytes behind the SES header.
         payload: &'a [u8],
     },
-    /// Reliable response without a context.
+    /// Response to a RUDI request, which needs no context.
     RudiResponse {
-        /// Delivery header.
+        /// PDS header (packet delivery sublayer).
         pds: RudiResponse,
-        /// Semantic header.
+        /// SES header (semantic sublayer).
         ses: Ses,
-        /// Payload.
+        /// Bytes behind the SES header.
         payload: &'a [u8],
     },
-    /// Unreliable request.
+    /// Request of unreliable delivery (UUD).
     Uud {
-        /// Delivery header.
+        /// PDS header (packet delivery sublayer).
         pds: Uud,
-        /// Semantic header.
+        /// SES header (semantic sublayer).
         ses: Ses,
-        /// Payload.
+        /// Bytes behind the SES header.
         payload: &'a [u8],
     },
-    /// Encrypted packet.
+    /// Encrypted packet of the transport security sublayer (TSS).
     Tss {
-        /// Security header.
+        /// TSS header, which is not encrypted.
         header: Tss,
-        /// Encrypted rest, with the integrity check value at the end.
+        /// Encrypted bytes behind the TSS header, with the integrity check value at the end.
         sealed: &'a [u8],
     },
-    /// Packet that asks links for a rate.
+    /// Rate packet, in which the links of a path write the rate of a flow (s-PERC).
     Rates(RatePacket<'a>),
 }
 
@@ -86,10 +86,10 @@ pub enum Packet<'a> {
 /// some of the bytes behind it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TrimmedPacket {
-    /// Delivery header.
+    /// PDS header (packet delivery sublayer).
     pub pds: Request,
-    /// Semantic header, if it is complete and obeys its rules; for a continuation without its
-    /// extension header.
+    /// SES header, if it is complete and obeys its rules; for a continuation without its extension
+    /// header.
     pub ses: Option<Ses>,
 }
 
@@ -182,7 +182,7 @@ pub fn parse_semantic(next: NextHeader, bytes: &[u8]) -> Result<(Ses, &[u8]), Pa
     Ok((ses.build(), payload))
 }
 
-/// Reads the semantic header behind `at` bytes and the payload behind that.
+/// Reads the SES header behind `at` bytes and the payload behind that.
 #[inline]
 fn upper(
     kind: PdsType,
@@ -208,7 +208,7 @@ fn nothing_after(bytes: &[u8], at: usize) -> Result<(), ParseError> {
 }
 
 impl Packet<'_> {
-    /// Returns the length of the packet in bytes.
+    /// Returns the length of the packet in bytes, payload included.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a packet is never empty
     pub fn len(&self) -> usize {

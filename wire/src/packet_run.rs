@@ -9,9 +9,9 @@ use crate::pds::{Dest, Request, flag};
 use crate::ses::{EOM, ResponseData, ResponseDataView, SOM, StdRequest, StdView};
 use crate::{Opcode, ReturnCode};
 
-/// Length of the headers of a request in bytes.
+/// Length of the PDS header and a request's SES header together, in bytes.
 const LONG: usize = Request::LEN + StdRequest::LEN;
-/// Length of the headers of a response in bytes.
+/// Length of the PDS header and a response's SES header together, in bytes.
 const SHORT: usize = Request::LEN + ResponseData::LEN;
 // They are compared by words.
 const _: () = assert!(LONG.is_multiple_of(8) && SHORT.is_multiple_of(8));
@@ -31,9 +31,9 @@ pub struct PacketRun {
     psn: Psn,
     clear: Psn,
     offset: u32,
-    /// Length of each payload in bytes.
+    /// Length of each packet's payload in bytes.
     payload: u32,
-    /// Largest end of the last payload, as an offset in the message.
+    /// Largest offset in the message at which the last packet's payload may end.
     end: u32,
 }
 
@@ -94,28 +94,28 @@ impl PacketRun {
         Some(run)
     }
 
-    /// Returns a run without headers.
+    /// Returns a run whose headers are still to be filled in.
     #[inline]
     fn without_headers(offset: u32, payload: u16, end: u32) -> Self {
         let (psn, payload) = (Psn(0), payload.into());
         Self { headers: [0; LONG], is_long: false, psn, clear: psn, offset, payload, end }
     }
 
-    /// Returns the PSN of the next packet.
+    /// Returns the PSN of the run's next packet.
     #[must_use]
     #[inline]
     pub const fn psn(&self) -> Psn {
         self.psn
     }
 
-    /// Returns the offset of the next payload in the message.
+    /// Returns the offset in the message at which the next packet's payload begins.
     #[must_use]
     #[inline]
     pub const fn offset(&self) -> u32 {
         self.offset
     }
 
-    /// Returns the length of each packet's headers in bytes.
+    /// Returns the length of the PDS and SES headers of each packet in bytes.
     #[must_use]
     #[inline]
     pub const fn headers_len(&self) -> usize {
@@ -182,7 +182,7 @@ impl PacketRun {
         (packet.len() == LONG + left as usize && *found == self.headers).then_some(asks)
     }
 
-    /// Moves on to the packet after the next.
+    /// Moves the run on by one packet: the packet after the next becomes the next.
     #[inline]
     pub fn advance(&mut self) {
         // Behind the last packet of a message of nearly 4 GiB no offset fits. `max_packets` and

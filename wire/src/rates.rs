@@ -1,6 +1,6 @@
 //! Rate packets (s-PERC). An endpoint sends one along the path of a flow, each link on the path
 //! writes an entry into it, and the receiver sends it back. UE has no such packet; `docs/wire.md`
-//! gives its layout.
+//! gives its layout, and [`RateHead`] and [`RateEntry`] the fields in their order.
 //!
 //! Links write into packets on the path of the data ([`RateStage::Asks`], [`RateStage::Leaves`]) and
 //! do not change those on the way back.
@@ -17,7 +17,7 @@ use crate::view::{be16, be32};
 pub struct LinkRate(u32);
 
 impl LinkRate {
-    /// No limit.
+    /// An infinite rate: no link limits the flow.
     pub const UNLIMITED: Self = Self(0x7f80_0000);
 
     /// Creates a rate from a number of b/s; negative numbers and NaN become zero.
@@ -26,7 +26,7 @@ impl LinkRate {
         if rate > 0.0 { Self(rate.to_bits()) } else { Self(0) }
     }
 
-    /// Returns the rate in b/s.
+    /// Returns the rate in bits per second.
     #[must_use]
     pub const fn get(self) -> f32 {
         f32::from_bits(self.0)
@@ -57,23 +57,24 @@ pub enum RateStage {
     Leaves = 2,
 }
 
-/// A link's classification of a flow.
+/// How a link counts a flow when it computes rates.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum RateState {
-    /// The link does not count the flow.
+    /// The link does not count the flow in its sums.
     #[default]
     New = 0,
-    /// Another link limits the flow.
+    /// The link counts the flow as limited by another link.
     Elsewhere = 1,
-    /// This link limits the flow.
+    /// The link counts the flow as limited by this link.
     Here = 2,
 }
 
-/// Entry of one link.
+/// Entry of one link. Byte 16 has the state from bit 2 on, `ignore` in bit 1 and `fresh` in bit 0;
+/// the three bytes behind it are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct RateEntry {
-    /// Number of the link.
+    /// Number that identifies the link.
     pub link: u32,
     /// Rate that the link offers a flow of weight one that it limits; finite.
     pub bottleneck: LinkRate,
@@ -84,19 +85,20 @@ pub struct RateEntry {
     /// Number of the link's sweep in which the link counted the flow; wraps. A sweep is the
     /// interval after which a link forgets flows that sent no rate packet.
     pub sweep: u16,
-    /// Classification by the link.
+    /// How the link counted the flow when it wrote the entry.
     pub state: RateState,
-    /// Other links must ignore the bottleneck rate.
+    /// Other links must ignore this entry's bottleneck rate, because it is unfairly low at the
+    /// moment.
     pub ignore: bool,
     /// The link wrote the entry on this trip of the packet.
     pub fresh: bool,
 }
 
 impl RateEntry {
-    /// Bytes of an entry.
+    /// Length of a link's entry in bytes.
     pub const LEN: usize = 20;
 
-    /// Returns the entry as bytes on the wire.
+    /// Returns the link's entry as bytes on the wire.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
@@ -136,24 +138,24 @@ impl RateEntry {
     }
 }
 
-/// A rate packet without the entries of links.
+/// The fields of a rate packet before the entries of the links.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RateHead {
-    /// Direction and purpose of the packet.
+    /// Whether the packet travels towards the receiver or back, and whether the flow has ended.
     pub stage: RateStage,
     /// Number of connections by which the flow's share is divided, at least one.
     pub weight: u16,
-    /// Endpoint that sends this packet, as in [`crate::StdRequest::initiator`].
+    /// Endpoint that sends the rate packet, as in [`crate::StdRequest::initiator`].
     pub initiator: u32,
     /// The asking endpoint's own number for the flow; only that endpoint reads it.
     pub flow: u32,
-    /// Path of the packet and of the flow's data.
+    /// Path that the rate packet takes, and that of the flow's data.
     pub path: u16,
-    /// Serial number within the flow; wraps.
+    /// Number of the rate packet within its flow; wraps.
     pub serial: u16,
     /// Rate that the sender can use, of a flow of weight one; may be unlimited.
     pub demand: LinkRate,
-    /// Epoch in which the flow started.
+    /// Number of the epoch in which the flow started.
     pub epoch: u32,
     /// Number of connections that the flow's host had when the epoch began, at least one.
     pub epoch_weight: u16,
@@ -165,18 +167,18 @@ pub struct RateHead {
 /// A rate packet whose rules have been checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RatePacket<'a> {
-    /// Fields that the sender wrote.
+    /// Fields before the entries, which the sender wrote.
     pub head: RateHead,
     entries: &'a [[u8; RateEntry::LEN]],
 }
 
-/// Bytes before the entries.
+/// Length of the fields before the entries in bytes.
 const HEAD: usize = 32;
 
 impl<'a> RatePacket<'a> {
-    /// Largest number of entries.
+    /// Largest number of link entries in a rate packet.
     pub const MOST: usize = 8;
-    /// Largest length in bytes.
+    /// Length of the longest rate packet in bytes.
     pub const MAX_LEN: usize = HEAD + Self::MOST * RateEntry::LEN;
 
     /// Creates a rate packet with the first [`Self::MOST`] of these entries
@@ -186,7 +188,7 @@ impl<'a> RatePacket<'a> {
         Self { head, entries: &entries[..entries.len().min(Self::MOST)] }
     }
 
-    /// Returns an iterator over the entries, in path order.
+    /// Returns an iterator over the entries of the links, in path order.
     pub fn entries(&self) -> impl Iterator<Item = RateEntry> + 'a {
         // The entries were checked, or created from valid ones.
         self.entries.iter().filter_map(|bytes| RateEntry::read(bytes).ok())
@@ -237,7 +239,7 @@ impl<'a> RatePacket<'a> {
         Ok(Self { head, entries })
     }
 
-    /// Returns the length of the packet in bytes.
+    /// Returns the length of the rate packet in bytes.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a packet is never empty
     pub const fn len(&self) -> usize {

@@ -1,6 +1,6 @@
 //! Telemetry headers. Switches write records into the header before a data packet, and the receiver
 //! returns the records before the acknowledgement. UE has no such header; `docs/wire.md` gives its
-//! layout.
+//! layout, and [`TelemetryRecord`] the fields of a record in their order.
 //!
 //! An endpoint whose congestion control uses telemetry puts an empty header before each data packet,
 //! and each switch that runs the telemetry program adds its record. The header before an
@@ -8,36 +8,36 @@
 
 use crate::error::ParseError;
 
-/// Subject of the records.
+/// The packet that telemetry records describe.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum TelemetryKind {
-    /// The packet behind the records; switches may add more.
+    /// The records describe the packet behind them, and switches may add more.
     Own = 0,
-    /// The data packet that the acknowledgement behind the records acknowledges.
+    /// The records describe the data packet that the acknowledgement behind them acknowledges.
     Echo = 1,
 }
 
 /// Record that one switch wrote when the packet left it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct TelemetryRecord {
-    /// Queue identity: switch and port.
+    /// Number of the queue that the packet left: switch and port.
     pub queue_name: u32,
-    /// Departure time by the clock of the switches, nanoseconds.
+    /// Time at which the packet left the queue, by the clock of the switches, in nanoseconds.
     pub at: u64,
-    /// Bytes that the port had sent until then.
+    /// Bytes that the switch port had sent until then.
     pub tx_bytes: u64,
-    /// Bytes that remained in the queue.
+    /// Bytes that remained in the queue behind the packet.
     pub queue: u32,
-    /// Rate of the port's link, kb/s.
+    /// Rate of the switch port's link in kb/s.
     pub rate_kbps: u32,
 }
 
 impl TelemetryRecord {
-    /// Bytes of a record.
+    /// Length of a telemetry record in bytes.
     pub const LEN: usize = 28;
 
-    /// Returns the record as bytes on the wire.
+    /// Returns the telemetry record as bytes on the wire.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
@@ -66,25 +66,25 @@ impl TelemetryRecord {
     }
 }
 
-/// Bytes before the records.
+/// Length of the telemetry header before the records in bytes.
 const HEAD: usize = 4;
 
 /// The telemetry before a packet, whose rules have been checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Telemetry<'a> {
-    /// Subject of the records.
+    /// The packet that the records describe.
     pub kind: TelemetryKind,
     records: &'a [u8],
-    /// Packet behind the telemetry.
+    /// Bytes of the packet behind the telemetry.
     pub packet: &'a [u8],
 }
 
 impl<'a> Telemetry<'a> {
-    /// PDS type of a payload that begins with telemetry.
+    /// PDS type by which a UDP payload shows that it begins with telemetry.
     pub const TYPE: u8 = 31;
     /// Length of telemetry without records in bytes.
     pub const LEN: usize = HEAD;
-    /// Largest number of records.
+    /// Largest number of telemetry records in a packet.
     pub const MOST: usize = 8;
 
     /// Returns whether a UDP payload begins with telemetry, by its first byte.
@@ -124,7 +124,7 @@ impl<'a> Telemetry<'a> {
         Ok(Self { kind, records, packet })
     }
 
-    /// Returns an iterator over the records, in path order.
+    /// Returns an iterator over the telemetry records, in path order.
     pub fn records(&self) -> impl Iterator<Item = TelemetryRecord> {
         let (records, _) = self.records.as_chunks::<{ TelemetryRecord::LEN }>();
         records.iter().map(TelemetryRecord::read)

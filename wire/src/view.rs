@@ -46,7 +46,7 @@ macro_rules! view {
         pub struct $name<'a>(&'a [u8; $len]);
 
         impl<'a> $name<'a> {
-            /// Bytes of the header.
+            /// Length of the header in bytes, without what may follow it.
             pub const LEN: usize = $len;
 
             /// Returns a view of the header at the start of `bytes`.
@@ -93,7 +93,7 @@ macro_rules! pds_view {
             pds_type: u8 = |b| b[0] >> 3;
             /// next_hdr (table 3-16), 4 bits; in a control packet its kind (table 3-38).
             next: u8 = |b| (b[0] & 0x07) << 1 | b[1] >> 7;
-            /// The prologue's 7 flag bits.
+            /// The 7 flag bits of the PDS prologue.
             flags: u8 = |b| b[1] & 0x7F;
             $($fields)*
         }
@@ -106,21 +106,21 @@ macro_rules! request_view {
     ($(#[$meta:meta])* $name:ident [$len:literal]; $($fields:tt)*) => {
         crate::view::view! {
             $(#[$meta])* $name [$len] if |_b| true;
-            /// Reserved, 2 bits.
+            /// Two reserved bits.
             reserved: u8 = |b| b[0] >> 6;
-            /// Opcode, 6 bits (table 3-17).
+            /// Number of the request's opcode, 6 bits (table 3-17).
             opcode: u8 = |b| b[0] & 0x3F;
-            /// Version, 2 bits.
+            /// Version of the SES header, 2 bits.
             version: u8 = |b| b[1] >> 6;
-            /// DC, IE, REL, HD, EOM, SOM: 6 bits.
+            /// Flags DC, IE, REL, HD, EOM and SOM: 6 bits.
             flags: u8 = |b| b[1] & 0x3F;
-            /// Generation of the resource index.
+            /// Generation of the resource that the index names.
             ri_generation: u8 = |b| b[4];
-            /// JobID, 24 bits.
+            /// JobID of the initiator's job, 24 bits.
             job_id: u32 = |b| crate::view::be24(b, 5);
-            /// 4 reserved bits and PIDonFEP.
+            /// Four reserved bits, and the process number PIDonFEP.
             pid_on_fep: u16 = |b| crate::view::be16(b, 8);
-            /// 4 reserved bits and the resource index.
+            /// Four reserved bits, and the index of the resource.
             resource_index: u16 = |b| crate::view::be16(b, 10);
             $($fields)*
         }
@@ -133,15 +133,15 @@ macro_rules! response_view {
     ($(#[$meta:meta])* $name:ident [$len:literal]; $($fields:tt)*) => {
         crate::view::view! {
             $(#[$meta])* $name [$len] if |_b| true;
-            /// List, 2 bits (table 3-20).
+            /// List in which the message found its buffer, 2 bits (table 3-20).
             list: u8 = |b| b[0] >> 6;
-            /// Opcode, 6 bits (table 3-18).
+            /// Kind of the response, 6 bits (table 3-18).
             opcode: u8 = |b| b[0] & 0x3F;
-            /// Version, 2 bits.
+            /// Version of the SES header, 2 bits.
             version: u8 = |b| b[1] >> 6;
-            /// Return code, 6 bits (table 3-19).
+            /// Return code of the request, 6 bits (table 3-19).
             return_code: u8 = |b| b[1] & 0x3F;
-            /// JobID, 24 bits.
+            /// JobID of the request, 24 bits.
             job_id: u32 = |b| crate::view::be24(b, 5);
             $($fields)*
         }

@@ -1,4 +1,4 @@
-//! Spraying with a penalty per path.
+//! Packet spraying that skips congested paths: each path has a penalty, a number of turns to skip.
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +14,7 @@ use crate::error::{ConfigError, within};
 use crate::selector::{PathMetrics, PathParameters, PathSelector, PathSignal, power_of_two};
 use crate::tuning::{Parameter, Tunable, number};
 
-/// Allowed numbers of turns, in words.
+/// Allowed range of a path's penalty in turns, for messages.
 pub(super) const TURNS: &str = "0 to 255 turns";
 
 /// Parameters of [`BitmapPaths`].
@@ -24,22 +24,22 @@ pub struct BitmapConfig {
     pub paths: u16,
     /// Turns for which a path is skipped after a marked packet: 1.
     pub ecn: u8,
-    /// Turns after a refused packet: 4.
+    /// Turns for which a path is skipped after a refused packet: 4.
     pub nack: u8,
-    /// Turns after a time-out: 15.
+    /// Turns for which a path is skipped after a retransmission timeout: 15.
     pub timeout: u8,
-    /// Largest number of turns for which a path is skipped: 15.
+    /// Largest penalty of a path in turns: 15.
     pub most: u8,
 }
 
 impl BitmapConfig {
-    /// Returns the constants of uet-htsim.
+    /// Returns the penalties that uet-htsim uses, over `paths` paths.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
         Self { paths, ecn: 1, nack: 4, timeout: 15, most: 15 }
     }
 
-    /// Returns the turns that a report adds to its path.
+    /// Returns the turns that a report about a packet adds to the penalty of its path.
     const fn penalty(&self, signal: PathSignal) -> u8 {
         match signal {
             PathSignal::Good => 0,
@@ -77,12 +77,12 @@ impl PathParameters for BitmapConfig {
 pub struct BitmapPaths {
     config: Arc<BitmapConfig>,
     order: ObliviousPaths,
-    /// Remaining turns for which each path is skipped.
+    /// Penalty of each path: the turns for which it is still skipped.
     penalties: Box<[u8]>,
 }
 
 impl BitmapPaths {
-    /// Creates a selector without penalties. `config` must have passed its check.
+    /// Creates a selector in which no path has a penalty. `config` must have passed its check.
     #[must_use]
     pub fn new(config: Arc<BitmapConfig>, rng: Rng) -> Self {
         let order = ObliviousPaths::with_paths(config.paths, rng);

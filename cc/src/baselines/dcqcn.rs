@@ -39,33 +39,35 @@ const MAX_UNNOTIFIED_MARKS: u8 = 16;
 #[derive(Clone, Debug)]
 pub struct Dcqcn {
     config: Arc<DcqcnConfig>,
-    /// Time up to which `alpha` is current.
+    /// Time up to which the decay of `alpha` was computed.
     alpha_at: Time,
-    /// Time of the last cut of the rate.
+    /// Time at which the sending rate was last reduced.
     cut_at: Time,
-    /// Next expiry of the increase timer; [`Time::NEVER`] at line rate.
+    /// Time at which the increase timer next raises the rate; [`Time::NEVER`] at line rate.
     raise_at: Time,
-    /// Current rate `R_C` in bits per second.
+    /// Current sending rate `R_C` in bits per second.
     rate: f32,
-    /// Target rate `R_T` in bits per second.
+    /// Target rate `R_T` in bits per second, which increases approach.
     target: f32,
-    /// The estimate of congestion.
+    /// Estimate of congestion, 0 to 1 (`alpha` of the paper); a cut takes half of it off the rate.
     alpha: f32,
-    /// Bytes sent since the byte counter last expired.
+    /// Bytes sent since the byte counter last expired (every `byte_counter` bytes).
     sent: u32,
-    /// Expirations of the timer since the last cut.
+    /// Expiries of the increase timer since the rate was last cut.
     timer_stage: u8,
-    /// Expirations of the byte counter since the last cut.
+    /// Expiries of the byte counter since the rate was last cut.
     byte_stage: u8,
-    /// A notification arrived since `alpha_at` (vendor variant).
+    /// The vendor variant received a congestion notification since `alpha_at`.
     notified: bool,
-    /// A notification arrived too early for its cut (vendor variant).
+    /// The vendor variant received a notification too soon after the last cut, so a cut is due
+    /// later.
     cut_due: bool,
-    /// The rate was cut at least once.
+    /// The rate was cut at least once since the context opened.
     limited: bool,
-    /// Reports of marked packets before the first notification, at most [`MAX_UNNOTIFIED_MARKS`].
+    /// Reports of marked packets that arrived before the first notification, at most
+    /// [`MAX_UNNOTIFIED_MARKS`].
     unnotified_marks: u8,
-    /// A notification arrived.
+    /// At least one congestion notification arrived from the peer.
     notified_once: bool,
 }
 
@@ -94,7 +96,7 @@ impl Dcqcn {
         }
     }
 
-    /// Processes a notification, or an event that counts as one.
+    /// Processes a congestion notification, or an event that counts as one.
     fn on_notified(&mut self, now: Time) {
         if !self.limited {
             self.alpha_at = now; // before the first cut no limiter existed whose alpha could age
@@ -117,7 +119,7 @@ impl Dcqcn {
         }
     }
 
-    /// Processes a loss, which counts as a notification.
+    /// Processes a packet loss, which counts as a congestion notification.
     fn on_loss(&mut self, now: Time) {
         if self.config.react_to_loss && self.may_cut(now, self.config.cnp_interval) {
             self.on_notified(now);
@@ -142,7 +144,7 @@ impl Dcqcn {
         !self.notified_once && self.unnotified_marks >= MAX_UNNOTIFIED_MARKS
     }
 
-    /// Returns whether the last cut was at least `distance` ago.
+    /// Returns whether the rate was last cut at least `distance` ago.
     fn may_cut(&self, now: Time, distance: Span) -> bool {
         !self.limited || now.since(self.cut_at) >= distance
     }

@@ -23,15 +23,17 @@ pub struct Dctcp {
     config: Arc<DctcpConfig>,
     /// Congestion window in bytes.
     cwnd: f32,
-    /// Threshold in bytes between slow start (below) and congestion avoidance.
+    /// Congestion window in bytes below which slow start applies, and above which congestion
+    /// avoidance.
     ssthresh: f32,
-    /// Estimated share of marked bytes (`DCTCP.Alpha`).
+    /// Moving average of the share of acknowledged bytes that were marked, 0 to 1 (`DCTCP.Alpha`).
     alpha: f32,
-    /// Bytes acknowledged in this observation window (`DCTCP.BytesAcked`).
+    /// Bytes acknowledged in the current observation window (`DCTCP.BytesAcked`).
     acked: f32,
-    /// Marked bytes among `acked` (`DCTCP.BytesMarked`).
+    /// Bytes among `acked` that were marked (`DCTCP.BytesMarked`).
     marked: f32,
-    /// Unresolved bytes of the observation window (`DCTCP.WindowEnd`).
+    /// Bytes in flight at the start of the observation window that are neither acknowledged nor
+    /// lost yet (`DCTCP.WindowEnd`).
     window_left: u64,
     /// Unresolved bytes that left before the last cut: while there are any, there is no other cut
     /// (RFC 3168 section 6.1.2).
@@ -56,8 +58,8 @@ impl Dctcp {
         }
     }
 
-    /// Subtracts `feedback.bytes` from the unresolved bytes. Returns true if they left after the
-    /// last cut.
+    /// Subtracts `feedback.bytes` from the bytes in flight at the start of the observation window
+    /// and at the last cut. Returns true if these bytes left after the last cut.
     fn settle(&mut self, feedback: &Feedback<'_>) -> bool {
         let bytes = u64::from(feedback.bytes);
         let fresh = self.cut_left == 0;
@@ -79,7 +81,7 @@ impl Dctcp {
         }
     }
 
-    /// Updates the estimate (RFC 8257 section 3.3, steps 1 to 8).
+    /// Updates the estimated share of marked bytes (RFC 8257 section 3.3, steps 1 to 8).
     fn observe(&mut self, bytes: f32, marked: f32, in_flight: u64) {
         self.acked += bytes;
         self.marked += marked;

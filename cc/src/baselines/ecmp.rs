@@ -1,4 +1,4 @@
-//! One path per flow.
+//! Path selector that hashes as ECMP does: a flow draws one path when it opens, and keeps it.
 
 use alloc::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::tuning::{Parameter, Tunable};
 /// Parameters of [`Ecmp`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EcmpConfig {
-    /// Number of paths.
+    /// Number of paths (UDP source ports) to choose from.
     pub paths: u16,
 }
 
 impl EcmpConfig {
-    /// Uses one of `paths` paths per flow.
+    /// Returns parameters with which each flow draws one of `paths` paths.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
         Self { paths }

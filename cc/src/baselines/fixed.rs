@@ -12,12 +12,12 @@ use crate::tuning::{Parameter, Tunable};
 /// Parameters of [`FixedWindow`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FixedWindowConfig {
-    /// The window in bytes; `u64::MAX` for no limit.
+    /// Congestion window in bytes; `u64::MAX` for no limit.
     pub window: u64,
 }
 
 impl FixedWindowConfig {
-    /// Returns no limit, whatever the network.
+    /// Returns a window without limit, whatever the network.
     #[must_use]
     pub const fn new(_network: &NetworkProfile) -> Self {
         Self { window: u64::MAX }
@@ -50,7 +50,7 @@ pub struct FixedWindow {
 }
 
 impl FixedWindow {
-    /// Creates a context with the window of `config`.
+    /// Creates a congestion-control context with the window of `config`.
     #[must_use]
     #[allow(clippy::needless_pass_by_value)] // as every sender is made
     pub fn new(config: Arc<FixedWindowConfig>, _now: Time) -> Self {

@@ -29,37 +29,39 @@ use crate::math::{float, least, most, up_to};
 pub use config::HpccConfig;
 use records::Records;
 
-/// Value of [`Hpcc::least`] that stands for `T`.
+/// Value of [`Hpcc::least`] for a smallest round trip as long as the network's base RTT (`T`).
 const WHOLE: u16 = u16::MAX;
 
 /// One HPCC context: 104 bytes, and 12 for each queue above five; parameters shared.
 #[derive(Clone, Debug)]
 pub struct Hpcc {
     config: Arc<HpccConfig>,
-    /// In a box, because it would enlarge the contexts of all algorithms.
+    /// Last telemetry record of each queue; in a box, because it would enlarge the contexts of all
+    /// algorithms.
     last: Box<Records>,
-    /// Reference rate, bits per second (`W^c` over `T`).
+    /// Reference rate in bits per second (`W^c` over `T`), from which each ACK computes the rate.
     reference: f32,
-    /// Rate, bits per second (`W` over `T`).
+    /// Sending rate in bits per second (`W` over `T`).
     rate: f32,
     /// `U`: bytes in flight over the bandwidth-delay product, smoothed over `T`.
     utilisation: f32,
-    /// Smallest round trip as a share of the base one; zero until something was acknowledged.
+    /// Smallest round trip of the flow as a share of the base RTT, in 65535ths; zero until
+    /// something was acknowledged.
     least: u16,
-    /// `incStage`.
+    /// Additive increases since the last multiplicative one (`incStage`).
     stage: u8,
-    /// A loss happened in this round trip.
+    /// A packet was lost in the current round trip, so a further loss does not cut the rate again.
     lost: bool,
 }
 
-/// Measurement from the records of one packet.
+/// Load of a path, measured from the telemetry records of one packet.
 #[derive(Clone, Copy, Debug, Default)]
 struct PathMeasurement {
-    /// `u` of the busiest link.
+    /// Utilisation `u` of the busiest link, 1 when it is full.
     utilisation: f32,
-    /// Time between its records in nanoseconds.
+    /// Time between the two records of the busiest link that were compared, in nanoseconds.
     between: f32,
-    /// Bytes in the longest queue.
+    /// Length of the longest queue on the path in bytes.
     longest: u32,
 }
 
@@ -81,7 +83,7 @@ impl Hpcc {
         }
     }
 
-    /// Returns `T` in nanoseconds.
+    /// Returns the base round-trip time `T` of this flow in nanoseconds.
     fn base(&self) -> f32 {
         let base = float(self.config.base_rtt.0);
         if self.config.global_t || self.least == 0 {
@@ -91,7 +93,7 @@ impl Hpcc {
         }
     }
 
-    /// Returns the smallest round trip after this one, in the unit of [`Hpcc::least`].
+    /// Returns the smallest round trip seen, including `rtt`, in the unit of [`Hpcc::least`].
     fn shortest(&self, rtt: Span) -> u16 {
         let base = self.config.base_rtt.0;
         // Clocks may return anything, so the product saturates.
@@ -123,7 +125,7 @@ impl Hpcc {
         }
     }
 
-    /// Processes any other acknowledgement.
+    /// Processes an acknowledgement that [`Self::on_same_path`] does not take.
     #[inline(never)]
     fn on_ack(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         self.lost &= !feedback.round_end;
@@ -169,7 +171,7 @@ impl Hpcc {
         self.react(feedback, measured.longest, fairness);
     }
 
-    /// `ComputeWind`.
+    /// Computes rate and reference from the utilisation (`ComputeWind` of algorithm 1).
     #[inline(always)]
     fn react(&mut self, feedback: &Feedback<'_>, queue: u32, fairness: Option<&mut Fairness<()>>) {
         let config = &*self.config;
@@ -211,7 +213,7 @@ impl Hpcc {
         }
     }
 
-    /// Processes any report, with VAI and SF or without.
+    /// Processes any report; `fairness` is the state of VAI and SF if they are on.
     #[inline(always)]
     fn on_any_feedback(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         let usual = feedback.kind == FeedbackKind::Acked && self.config.global_t;
@@ -222,7 +224,7 @@ impl Hpcc {
         }
     }
 
-    /// Processes a report without records of the queues met last.
+    /// Processes a report whose telemetry is not of the queues met last, or that has none.
     #[inline(never)]
     fn on_other_feedback(&mut self, feedback: &Feedback<'_>, fairness: Option<&mut Fairness<()>>) {
         match feedback.kind {
@@ -239,7 +241,7 @@ impl Hpcc {
         }
     }
 
-    /// Returns `W`: the bytes that the rate sends in `T`.
+    /// Returns the window `W` in bytes: what the rate sends in a base round-trip time `T`.
     fn window(&self) -> u64 {
         (f64::from(self.rate) * f64::from(self.base()) / 8e9 + 0.5) as u64
     }

@@ -1,4 +1,5 @@
-//! Recycled paths first, the bitmap's paths otherwise.
+//! Path selector that reuses the paths of unmarked ACKs first, and otherwise takes the bitmap's
+//! next path.
 
 #[cfg(test)]
 mod tests;
@@ -17,19 +18,19 @@ use crate::tuning::{Parameter, Tunable};
 /// Parameters of [`MixedPaths`]: those of its bitmap.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MixedConfig {
-    /// Parameters of the bitmap, which chooses when there is nothing to recycle.
+    /// Parameters of the bitmap, which chooses the path when there is none to use again.
     pub bitmap: Arc<BitmapConfig>,
 }
 
 impl MixedConfig {
-    /// Returns the constants of uet-htsim.
+    /// Returns the penalties that uet-htsim uses, over `paths` paths.
     #[must_use]
     pub fn new(paths: u16) -> Self {
         Self { bitmap: Arc::new(BitmapConfig::new(paths)) }
     }
 }
 
-/// Defines a parameter that belongs to the bitmap.
+/// Defines a parameter of [`MixedConfig`] that is a field of its bitmap's configuration.
 macro_rules! penalty {
     ($field:ident, $what:literal, $allowed:expr) => {
         Parameter {
@@ -70,11 +71,11 @@ impl PathParameters for MixedConfig {
 #[derive(Clone, Debug)]
 pub struct MixedPaths {
     bitmap: BitmapPaths,
-    /// Paths of unmarked ACKs that were not used again yet.
+    /// Paths of unmarked ACKs that were not used again yet, oldest first from `oldest` on.
     ring: Box<[u16]>,
-    /// Index of the oldest entry.
+    /// Index of the oldest path in the ring.
     oldest: u16,
-    /// Number of entries.
+    /// Number of paths in the ring.
     held: u16,
 }
 

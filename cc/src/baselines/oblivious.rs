@@ -1,4 +1,4 @@
-//! Oblivious packet spraying.
+//! Path selector that sprays packets over all paths in turn and ignores feedback.
 
 use alloc::sync::Arc;
 
@@ -11,12 +11,12 @@ use crate::tuning::{Parameter, Tunable};
 /// Parameters of [`ObliviousPaths`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ObliviousConfig {
-    /// Number of paths, a power of two.
+    /// Number of paths (UDP source ports), a power of two.
     pub paths: u16,
 }
 
 impl ObliviousConfig {
-    /// Uses all of `paths` paths.
+    /// Returns parameters with which every flow uses all of `paths` paths.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
         Self { paths }
@@ -42,7 +42,7 @@ impl PathParameters for ObliviousConfig {
 #[derive(Clone, Debug)]
 pub struct ObliviousPaths {
     rng: Rng,
-    /// Number of paths, a power of two, minus one.
+    /// Number of paths minus one; the number of paths is a power of two.
     mask: u16,
     next: u16,
     flip: u16,
@@ -68,12 +68,12 @@ impl ObliviousPaths {
         oblivious
     }
 
-    /// Returns the path whose turn it is.
+    /// Returns the path of the next packet, without moving on.
     pub(super) const fn peek(&self) -> u16 {
         (self.next ^ self.flip) & self.mask
     }
 
-    /// Moves on to the next path.
+    /// Moves on to the path after the next packet's.
     pub(super) fn advance(&mut self) {
         if self.next == self.mask {
             self.reshuffle();
@@ -82,7 +82,7 @@ impl ObliviousPaths {
         }
     }
 
-    /// Returns the number of paths in a round.
+    /// Returns the number of paths: each is used once per round.
     pub(super) const fn len(&self) -> usize {
         self.mask as usize + 1
     }

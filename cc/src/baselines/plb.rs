@@ -1,4 +1,4 @@
-//! Protective load balancing.
+//! Path selector that moves a congested flow to another path: protective load balancing (PLB).
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +15,7 @@ use crate::tuning::{Parameter, Tunable, number, time};
 /// `tcp_plb_*` in the documentation of its sysctls).
 #[derive(Clone, PartialEq, Debug)]
 pub struct PlbConfig {
-    /// Number of paths.
+    /// Number of paths (UDP source ports).
     pub paths: u16,
     /// Share of marked packets from which a round trip counts as congested: 0.5.
     pub threshold: f64,
@@ -29,7 +29,7 @@ pub struct PlbConfig {
 }
 
 impl PlbConfig {
-    /// Returns the defaults of Linux.
+    /// Returns the defaults of Linux's PLB, over `paths` paths.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
         Self { paths, threshold: 0.5, idle_rounds: 3, rounds: 12, suspend: Span::secs(60) }
@@ -82,18 +82,18 @@ impl PathParameters for PlbConfig {
 pub struct Plb {
     config: Arc<PlbConfig>,
     rng: Rng,
-    /// End of the time without changes for congestion.
+    /// Time until which congestion does not change the path, because a timeout changed it.
     paused_until: Time,
-    /// Reports in this round trip.
+    /// Packets on the current path that were reported in this round trip.
     reports: u32,
-    /// Reports of marked or refused packets among them.
+    /// Packets among `reports` that were marked, refused or lost.
     marked: u32,
-    /// Number of packets in a round trip.
+    /// Length of a round trip in packets: the window.
     round: u32,
-    /// Number of path changes.
+    /// Number of times that the flow changed its path.
     changes: u32,
     path: u16,
-    /// Congested round trips in a row.
+    /// Consecutive round trips that were congested on the current path.
     congested: u8,
 }
 
@@ -116,7 +116,7 @@ impl Plb {
         }
     }
 
-    /// Changes to a random other path, if there is one.
+    /// Moves the flow to a random other path, if there is one.
     #[allow(clippy::cast_possible_truncation)] // below `paths`
     fn repath(&mut self) {
         let others = self.config.paths - 1;

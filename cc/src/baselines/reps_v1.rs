@@ -1,4 +1,4 @@
-//! REPS as first published.
+//! Path selector REPS as first published: it reuses the path of the latest unmarked ACK.
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,7 @@ pub struct RepsV1Config {
 }
 
 impl RepsV1Config {
-    /// Returns the paper's behaviour over `paths` paths.
+    /// Returns the parameters of the paper, over `paths` paths.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
         Self { paths, explore: 0 }
@@ -63,11 +63,11 @@ pub struct RepsV1 {
     config: Arc<RepsV1Config>,
     /// Number of packets sent, up to the end of exploration (`p.seqnum`).
     sent: u32,
-    /// `next_entropy`, already reduced.
+    /// Next path of exploration, below the number of paths (`next_entropy`).
     next: u16,
-    /// `cached_entropy`.
+    /// Path for the packets after exploration (`cached_entropy`).
     cached: u16,
-    /// True until each path was tried once.
+    /// The selector has not yet used each path once.
     untried: bool,
 }
 
@@ -79,7 +79,7 @@ impl RepsV1 {
         Self { config, sent: 0, next: 0, cached: 0, untried: true }
     }
 
-    /// Returns `next_entropy++ % num_entropies`.
+    /// Returns the next path in turn, and moves on (`next_entropy++ % num_entropies`).
     fn advance(&mut self) -> u16 {
         let path = self.next;
         self.next += 1;

@@ -1,4 +1,4 @@
-//! One path for everything.
+//! Path selector that sends all packets of all flows on one path.
 
 use alloc::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::tuning::{Parameter, Tunable, number};
 /// Parameters of [`SinglePath`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SingleConfig {
-    /// Number of paths.
+    /// Number of paths, of which only one is used.
     pub paths: u16,
-    /// Index of the path: 0.
+    /// Index of the path that all packets take: 0.
     pub path: u16,
 }
 
 impl SingleConfig {
-    /// Uses the first of `paths` paths.
+    /// Returns parameters with which every flow uses path 0 of `paths` paths.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
         Self { paths, path: 0 }

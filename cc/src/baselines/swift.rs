@@ -30,23 +30,25 @@ pub use config::SwiftConfig;
 #[derive(Clone, Debug)]
 pub struct Swift {
     config: Arc<SwiftConfig>,
-    /// Time at which the last packet was sent.
+    /// Time at which the latest packet was sent.
     last_send: Time,
     /// Congestion window in bytes; may be less than a packet.
     cwnd: f32,
-    /// Smoothed round-trip time in nanoseconds.
+    /// Moving average of the round-trip time in nanoseconds.
     srtt: f32,
-    /// `alpha` of flow-based scaling (section 3.5), which adds `alpha / sqrt(cwnd) + beta` to the
-    /// target delay. Here `cwnd` is in bytes, so the unit is nanoseconds times the root of bytes.
+    /// Factor `alpha` of flow-based scaling (section 3.5), which adds `alpha / sqrt(cwnd) + beta`
+    /// to the target delay. Here `cwnd` is in bytes, so the unit is nanoseconds times the root of
+    /// bytes.
     fs_alpha: f32,
-    /// `beta` of flow-based scaling (section 3.5), in nanoseconds.
+    /// Summand `beta` of flow-based scaling (section 3.5), in nanoseconds.
     fs_beta: f32,
     /// Reference window in bytes for VAI and SF. Each acknowledgement derives its window from it.
     reference: f32,
     last_decrease: u32,
-    /// Time between two packets while the window is smaller than one, in nanoseconds.
+    /// Time between two packets in nanoseconds while the window is smaller than a packet; otherwise
+    /// zero.
     pacing_delay: u32,
-    /// Time-outs in a row (`retransmit_cnt`).
+    /// Consecutive retransmission timeouts (`retransmit_cnt`).
     timeouts: u8,
 }
 
@@ -84,19 +86,20 @@ impl Swift {
         self.target_of_path(hops) + most(least(by_flow, float(config.fs_range.0)), 0.0)
     }
 
-    /// Returns the target delay in nanoseconds without flow-based scaling.
+    /// Returns the target delay in nanoseconds for a path of `hops` switches, without flow-based
+    /// scaling.
     #[inline(always)]
     fn target_of_path(&self, hops: Option<u8>) -> f32 {
         let hops = f32::from(hops.unwrap_or(self.config.hops));
         float(self.config.base_target.0) + hops * float(self.config.per_hop.0)
     }
 
-    /// Returns whether a decrease is allowed, once a round trip (`can_decrease`).
+    /// Returns whether the window may be decreased: once a round trip (`can_decrease`).
     fn can_decrease(&self, now: u32) -> bool {
         now.wrapping_sub(self.last_decrease) as f32 >= self.srtt
     }
 
-    /// Returns the delay sample of an acknowledgement in nanoseconds, if it has one.
+    /// Returns the round-trip delay that an acknowledgement measured in nanoseconds, if it has one.
     #[inline(always)]
     fn sample(&mut self, feedback: &Feedback<'_>) -> Option<f32> {
         self.timeouts = 0; // retransmit_cnt = 0
@@ -133,14 +136,15 @@ impl Swift {
         }
     }
 
-    /// Returns the factor of the multiplicative decrease at a delay above the target.
+    /// Returns the factor by which a delay above the target multiplies the window.
     #[inline(always)]
     fn decrease(&self, delay: f32, target: f32) -> f32 {
         let factor = 1.0 - self.config.beta * (delay - target) / delay;
         most(factor, 1.0 - self.config.max_mdf)
     }
 
-    /// Returns the sample of an acknowledgement for VAI and SF.
+    /// Returns an acknowledgement's congestion as Variable Additive Increase (VAI) and Sampling
+    /// Frequency (SF) need it.
     fn congestion_sample(
         &self,
         feedback: &Feedback<'_>,
@@ -176,7 +180,7 @@ impl Swift {
         self.update_pacing_delay();
     }
 
-    /// Processes a report that is no acknowledgement or needs no reference.
+    /// Processes a report that is not an acknowledgement, or does not need the reference window.
     #[inline(never)]
     fn on_other_feedback(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<()>) {
         match feedback.kind {
@@ -187,8 +191,8 @@ impl Swift {
         }
     }
 
-    /// Processes a time-out ("on retransmit timeout"). The paper has one timer per flow; here each
-    /// packet has its own, and those that fire within one round trip count as one.
+    /// Processes a retransmission timeout ("on retransmit timeout"). The paper has one timer per
+    /// flow; here each packet has its own, and those that fire within one round trip count as one.
     fn on_timeout(&mut self, now: u32) {
         if !self.can_decrease(now) {
             return;
@@ -229,7 +233,7 @@ impl Swift {
         most(least(window, config.max_cwnd * mtu), config.min_cwnd * mtu)
     }
 
-    /// Updates `pacing_delay`.
+    /// Updates the time between packets (`pacing_delay`) after the window changed.
     #[inline(always)]
     fn update_pacing_delay(&mut self) {
         if self.cwnd < self.config.mtu as f32 {

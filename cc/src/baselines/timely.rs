@@ -25,14 +25,14 @@ pub struct Timely {
     config: Arc<TimelyConfig>,
     /// Sending rate in bits per second.
     rate: f32,
-    /// Sample of the previous completion event in nanoseconds; zero before the first.
+    /// Round-trip time of the previous completion event in nanoseconds; zero before the first.
     prev_rtt: f32,
-    /// Smoothed difference of consecutive samples in nanoseconds.
+    /// Moving average of the difference between consecutive round-trip times, in nanoseconds.
     rtt_diff: f32,
-    /// Bytes acknowledged since the last completion event.
+    /// Bytes acknowledged since the last completion event (one per segment).
     acked: u32,
     last_cut: u32,
-    /// Completion events in a row with a negative gradient.
+    /// Consecutive completion events at which the smoothed delay fell (a negative gradient).
     falling: u8,
 }
 
@@ -53,7 +53,8 @@ impl Timely {
         }
     }
 
-    /// Applies algorithm 1.
+    /// Updates the rate at a completion event with round-trip time `new_rtt` in nanoseconds
+    /// (algorithm 1).
     fn on_completion(&mut self, new_rtt: f32) {
         let config = &*self.config;
         if self.prev_rtt == 0.0 {

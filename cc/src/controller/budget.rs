@@ -7,15 +7,15 @@ use crate::controller::Speculation;
 /// Limits on sending. All limits apply together; the default limits nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
-    /// Upper bound of the bytes in flight.
+    /// Largest number of nominal bytes in flight; `None` for no limit.
     pub window: Option<u64>,
-    /// Upper bound of the sending rate; the caller paces.
+    /// Largest sending rate, which the caller enforces by pacing; `None` for no limit.
     pub rate: Option<Rate>,
     /// Bytes that may still be sent before the receiver must grant more.
     pub credit: Option<u64>,
-    /// Earliest time at which a packet may leave.
+    /// Earliest time at which the next packet may leave.
     pub not_before: Time,
-    /// Most bytes that may leave back to back.
+    /// Largest number of bytes that may leave back to back.
     pub burst: u32,
 }
 
@@ -68,7 +68,8 @@ impl Budget {
 /// (table 3.2) compare scopes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Scope {
-    /// Every packet delivery context has its own (as InfiniBand's queue pairs).
+    /// Every packet delivery context has a congestion-control context of its own (as InfiniBand's
+    /// queue pairs).
     #[default]
     PerFlow,
     /// All flows of this host at one service level share a context (InfiniBand's other choice). All
@@ -92,40 +93,40 @@ pub enum Scope {
     PerGroup,
 }
 
-/// The caller's description of a packet that leaves.
+/// Properties of a packet that leaves, which the caller passes to the sender's algorithm.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SentPacket {
-    /// Nominal bytes of the packet.
+    /// Nominal bytes of the packet (UDP payload and 48 bytes for headers).
     pub bytes: u32,
-    /// The packet was sent before.
+    /// The packet is a retransmission.
     pub retransmitted: bool,
-    /// No more data waits behind the packet.
+    /// The sender has no more data to send after the packet.
     pub app_limited: bool,
-    /// Nominal bytes that wait behind the packet, new or to be retransmitted.
+    /// Nominal bytes that wait behind the packet, to be sent for the first time or retransmitted.
     pub backlog: u64,
 }
 
-/// Additions of an algorithm to a packet that leaves; the default is none.
+/// Additions of an algorithm to a packet that leaves: a path or header fields. The default is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stamp {
     /// The path that the packet must take (MPRDMA's ACK-clocked path); `None` leaves the choice to
     /// the path selector.
     pub path: Option<u16>,
-    /// State of the flow that the packet carries.
+    /// Congestion-control state of the flow to write into the packet.
     pub state: Option<RequestState>,
 }
 
-/// Congestion-control state of a request (UET's CCC).
+/// Congestion-control state that a request carries (the field CCC of UE 1.0).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RequestState {
-    /// Credit the flow wants in all, in bytes since it opened (UET's `credit_target`).
+    /// Total credit that the flow wants since it opened, in bytes (UET's `credit_target`).
     Demand(u64),
-    /// The packet is speculative: switches may drop it (1RC).
+    /// The packet was sent before its flow had a rate, so switches may drop it (1RC).
     Speculative(Speculation),
 }
 
 impl Stamp {
-    /// Returns the credit that the flow wants in all, if the state carries it.
+    /// Returns the total credit that the flow wants since it opened, if the state carries it.
     #[must_use]
     pub const fn demand(&self) -> Option<u64> {
         match self.state {
@@ -135,24 +136,25 @@ impl Stamp {
     }
 }
 
-/// Changes in the traffic of a context.
+/// Event in the traffic of the flows that share a congestion-control context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowEvent {
-    /// A flow joined the context.
+    /// A flow joined the congestion-control context.
     Opened {
         /// The caller's own number for the flow, which a [`crate::RatePacket`] brings back.
         flow: u32,
     },
-    /// There is nothing to send and nothing in flight.
+    /// The context has nothing to send and nothing in flight.
     Idle,
-    /// New work arrived after [`FlowEvent::Idle`].
+    /// The context has data to send again after [`FlowEvent::Idle`].
     Resumed,
-    /// Work waits because of [`Budget::credit`]. Repeating the event does no harm.
+    /// The sender has data that waits because of [`Budget::credit`]. Repeating the event does no
+    /// harm.
     Blocked {
-        /// Nominal bytes that wait, new or to be retransmitted.
+        /// Nominal bytes that wait to be sent, new or to be retransmitted.
         backlog: u64,
     },
-    /// A flow left the context.
+    /// A flow left the congestion-control context.
     Closed,
 }
 
@@ -161,14 +163,14 @@ pub enum FlowEvent {
 pub enum SenderAction {
     /// Send a probe, to sample the round-trip time or to find losses.
     Probe,
-    /// Ask the receiver for credit (UET's Credit Request).
+    /// Ask the receiver for credit (Credit Request of UE 1.0).
     RequestCredit {
-        /// Credit the flow wants in all, in bytes since it opened.
+        /// Total credit that the flow wants since it opened, in bytes.
         target: u64,
     },
     /// Retransmit the newest packets: the algorithm knows that switches dropped them (1RC).
     Rewind {
-        /// Number of packets to retransmit, counted over first transmissions.
+        /// Number of newest packets to retransmit, counted over first transmissions.
         packets: u32,
     },
     /// Send the packet that [`crate::SenderCc::rate_packet`] returns on the path of the flow's
@@ -176,18 +178,18 @@ pub enum SenderAction {
     SendRatePacket,
 }
 
-/// State of a context for counters and figures.
+/// State of a congestion-control context for statistics and plots.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct SenderMetrics {
     /// Congestion window in bytes; `None` when the algorithm has none.
     pub cwnd: Option<u64>,
-    /// Largest window now possible.
+    /// Upper bound of the congestion window at present, in bytes.
     pub max_cwnd: Option<u64>,
-    /// Rate limit.
+    /// Sending rate to which the algorithm limits the context; `None` when it sets none.
     pub rate: Option<Rate>,
-    /// Base round-trip time: the smallest one, without queueing.
+    /// Smallest round-trip time to the peer, without time in queues.
     pub base_rtt: Option<Span>,
-    /// Average delay above the base round-trip time.
+    /// Average delay above the base round-trip time: time in queues.
     pub avg_delay: Option<Span>,
     /// The algorithm depends on signals of the receiver (credit, notifications), the peer sends
     /// none, and the sender runs without them.

@@ -34,13 +34,14 @@ pub const fn credit_bytes(near: u64, units: u32) -> u64 {
 /// Parameters of [`crate::CreditReceiver`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct CreditConfig {
-    /// Line rate of the port.
+    /// Rate of the receiver's port.
     pub line: Rate,
-    /// A whole packet in nominal bytes.
+    /// Size of a full packet in nominal bytes (UDP payload and 48 bytes for headers).
     pub mtu: u32,
-    /// Share of the line that is granted: 0.99, so that a standing queue drains.
+    /// Share of the receiver's line that is granted as credit: 0.99, so that a standing queue
+    /// drains.
     pub share: f64,
-    /// Bytes of one pull: 4 packets.
+    /// Bytes of credit that the pacer grants a flow at a time (a pull): 4 packets.
     pub pull: u32,
     /// Credit in bytes that a flow without demand receives while no other flow asks, so that it can
     /// resume without asking: the largest window. Zero for none.
@@ -48,11 +49,11 @@ pub struct CreditConfig {
     /// Delay behind its schedule that the pacer makes up for: one base round-trip time. Without it
     /// a host that wakes late would not fill its line.
     pub catch_up: Span,
-    /// ACKs carry the credit.
+    /// ACKs carry the credit; otherwise it travels in packets of its own.
     pub in_acks: bool,
-    /// Period of one base round-trip time after which the receiver compares how many arriving
-    /// packets were trimmed in the network, and grants less of its line if many were. Zero for
-    /// never, as in EQDS.
+    /// Period of one base round-trip time at whose end the receiver looks at the share of arriving
+    /// packets that switches inside the network trimmed, and grants less of its line if that was
+    /// large. Zero for never, as in EQDS.
     pub core_period: Span,
 }
 
@@ -62,7 +63,7 @@ impl CreditConfig {
     pub(crate) const IDLE: &'static str = "0 to 2 GB";
     pub(crate) const CATCH_UP: &'static str = "0 to 1000000 (1 s)";
 
-    /// Returns the defaults for `network`.
+    /// Returns the default parameters of a credit-granting receiver on `network`.
     #[must_use]
     pub fn new(network: &NetworkProfile) -> Self {
         let rtt = network.base_rtt.max(network.min_base_rtt.unwrap_or(Span::ZERO));

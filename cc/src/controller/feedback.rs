@@ -11,7 +11,7 @@ pub enum FeedbackKind {
     /// One ACK newly acknowledged `bytes`; it may cover several packets.
     #[default]
     Acked,
-    /// The peer refused one packet of `bytes`.
+    /// The peer refused one packet of `bytes` nominal bytes with a NACK.
     Nacked {
         /// A switch cut off the payload instead of dropping the packet.
         trimmed: bool,
@@ -19,9 +19,10 @@ pub enum FeedbackKind {
         /// congestion.
         last_hop: bool,
     },
-    /// `bytes` are inferred lost (out-of-order count, probe) before any timer fired.
+    /// Packets of `bytes` nominal bytes are inferred to be lost (out-of-order count, probe) before
+    /// any timer fired.
     Lost,
-    /// The retransmission timer of a packet of `bytes` fired.
+    /// The retransmission timer of a packet of `bytes` nominal bytes expired.
     TimedOut,
     /// The peer answered a probe; the answer newly acknowledges `bytes`, often zero.
     ProbeAnswered,
@@ -38,20 +39,21 @@ pub enum FeedbackKind {
 /// the same distance.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct IntHop {
-    /// Queue identity: switch and port, folded to one number by the emulated network.
+    /// Number of the queue that the packet left: switch and port, folded to one number by the
+    /// emulated network.
     pub hop: u32,
-    /// The switch's clock at dequeue.
+    /// Time by the switch's clock at which the packet left the queue.
     pub at: Time,
-    /// Bytes this port has sent since it came up.
+    /// Bytes that this switch port has sent since it came up.
     pub tx_bytes: u64,
-    /// Bytes left in the queue.
+    /// Bytes left in the queue after the packet.
     pub queue: u32,
-    /// Line rate of the port.
+    /// Rate of the switch port's link.
     pub line: Rate,
 }
 
 impl IntHop {
-    /// Returns the bytes that the link carries in a nanosecond.
+    /// Returns the bytes that the hop's link carries in a nanosecond.
     pub(crate) fn carries(&self) -> f32 {
         // No rate uses bit 63, so the signed conversion is exact; it is one instruction.
         (self.line.0.cast_signed() as f32).max(1.0) * 1.25e-10
@@ -68,7 +70,7 @@ pub const MOST_HOPS: usize = 8;
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Hops {
     hop: [u32; MOST_HOPS],
-    /// Low halves of the times and of the bytes sent, followed by the high halves.
+    /// Low halves of the times at dequeue and of the bytes sent; `high` has the high halves.
     at: [u32; MOST_HOPS],
     tx_bytes: [u32; MOST_HOPS],
     queue: [u32; MOST_HOPS],
@@ -79,7 +81,7 @@ pub struct Hops {
     len: u8,
 }
 
-/// Records that fit in one vector register.
+/// Number of telemetry records that are processed together, in one vector register.
 pub(crate) const LANES: usize = 4;
 
 /// First records of a path, field by field; unused places are zero. Times and bytes are the low 32
@@ -94,7 +96,7 @@ pub(crate) struct Lanes<'a> {
 }
 
 impl Hops {
-    /// No records.
+    /// Telemetry of a packet to which no switch added a record.
     pub const NONE: &'static Self = &Self::new();
 
     const fn new() -> Self {
@@ -111,7 +113,7 @@ impl Hops {
         }
     }
 
-    /// Adds a record, if there is room for it.
+    /// Adds the telemetry record of the next hop, if there is room for it.
     #[allow(clippy::cast_possible_truncation)] // splits into halves
     pub fn push(&mut self, hop: IntHop) {
         let at = usize::from(self.len);
@@ -128,26 +130,26 @@ impl Hops {
         self.len += 1;
     }
 
-    /// Removes all records; almost free when there are none.
+    /// Removes all telemetry records; almost free when there are none.
     pub fn clear(&mut self) {
         if self.len > 0 {
             *self = Self::new();
         }
     }
 
-    /// Returns the number of records.
+    /// Returns the number of telemetry records, one per hop.
     #[must_use]
     pub const fn len(&self) -> u8 {
         self.len
     }
 
-    /// Returns whether there are no records.
+    /// Returns whether there are no telemetry records.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the record at place `at` of the path.
+    /// Returns the telemetry record of hop `at` of the path, counted from 0.
     #[must_use]
     pub fn get(&self, at: usize) -> Option<IntHop> {
         (at < usize::from(self.len)).then(|| {
@@ -163,12 +165,12 @@ impl Hops {
         })
     }
 
-    /// Returns an iterator over the records.
+    /// Returns an iterator over the telemetry records, in path order.
     pub fn iter(&self) -> impl Iterator<Item = IntHop> + '_ {
         (0..usize::from(self.len)).filter_map(|at| self.get(at))
     }
 
-    /// Returns the first [`LANES`] records.
+    /// Returns the telemetry records of the first [`LANES`] hops.
     #[inline(always)]
     pub(crate) fn lanes(&self) -> Option<Lanes<'_>> {
         Some(Lanes {
@@ -180,7 +182,7 @@ impl Hops {
         })
     }
 
-    /// Returns the bytes in the longest queue.
+    /// Returns the length in bytes of the longest queue in the telemetry.
     #[inline(always)]
     pub(crate) fn longest(&self) -> u32 {
         self.queue[..usize::from(self.len).min(MOST_HOPS)]
@@ -213,16 +215,17 @@ impl FromIterator<IntHop> for Hops {
 /// one algorithm.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub enum FeedbackExtension<'a> {
-    /// No such signal.
+    /// The report carries no such signal.
     #[default]
     None,
-    /// Cumulative credit in bytes since the flow opened (EQDS, RCCC, ExpressPass).
+    /// Total credit in bytes that the receiver granted since the flow opened (EQDS, RCCC,
+    /// ExpressPass).
     Credit(u64),
     /// A rate packet is back with the entries of the links on the flow's path (s-PERC, 1RC).
     Rates(&'a RatePacket),
     /// The sender's share of the receiver's line (Dart).
     Share(LineShare),
-    /// In-band telemetry, in path order (HPCC, Swift).
+    /// In-band telemetry of the hops, in path order (HPCC, Swift).
     Telemetry(&'a Hops),
 }
 
@@ -235,16 +238,16 @@ pub enum FeedbackExtension<'a> {
 /// receiver agree.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Feedback<'a> {
-    /// Time of the report.
+    /// Time at which the caller makes the report.
     pub now: Time,
-    /// Kind of the event.
+    /// Event that is reported.
     pub kind: FeedbackKind,
     /// Path of the packet that caused the report (entropy index, see
     /// [`crate::PathSelector::pick`]).
     pub path: u16,
-    /// Bytes newly acknowledged, refused or lost.
+    /// Nominal bytes that were newly acknowledged, refused or lost.
     pub bytes: u32,
-    /// Number of packets that carried those bytes.
+    /// Number of packets that were newly acknowledged, refused or lost.
     pub packets: u16,
     /// The packet that caused the report, or any that the ACK covers, was marked Congestion
     /// Experienced.
@@ -272,9 +275,9 @@ pub struct Feedback<'a> {
     pub round_end: bool,
     /// The application, not the budget, limited the sender when the packet left.
     pub app_limited: bool,
-    /// The report is about a retransmission.
+    /// The packet that caused the report was a retransmission.
     pub retransmitted: bool,
-    /// The fields that only some algorithms read.
+    /// Signal that only some algorithms read, such as credit or telemetry.
     pub extension: FeedbackExtension<'a>,
 }
 

@@ -5,33 +5,33 @@
 /// Largest number of links that a rate packet has room for; further links do not count the flow.
 pub const MOST_LINKS: usize = 8;
 
-/// A link's classification of a flow.
+/// How a link counts a flow when it computes rates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LinkState {
-    /// The link does not count the flow.
+    /// The link does not count the flow in its sums.
     #[default]
     New,
-    /// Another link limits the flow: `E`.
+    /// The link counts the flow as limited by another link (`E` of the algorithm).
     Elsewhere,
-    /// This link limits the flow: `B`.
+    /// The link counts the flow as limited by this link (`B` of the algorithm).
     Here,
 }
 
 /// Entry that a link wrote into a rate packet. Rates are b/s of a flow of weight one.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct LinkEntry {
-    /// Number of the link.
+    /// Number that identifies the link.
     pub link: u32,
-    /// Rate that the link offers a flow that it limits: `b`.
+    /// Rate that the link offers to each flow that it limits: `b`.
     pub bottleneck: f32,
-    /// Rate that the link allocated to this flow: `x`.
+    /// Rate that the link allocated to this flow when it last wrote the entry: `x`.
     pub allocated: f32,
     /// Number of connections by which the flow's share was divided when the link counted it.
     pub weight: u16,
     /// Number of the sweep in which the link counted the flow, see `SpercLinkParameters::forget` of
     /// the switch model; wraps.
     pub sweep: u16,
-    /// Classification by the link: `s`.
+    /// How the link counted the flow when it last wrote the entry: `s`.
     pub state: LinkState,
     /// `b` is unfairly low at the moment, and other links must ignore it: `i`.
     pub ignore: bool,
@@ -39,10 +39,10 @@ pub struct LinkEntry {
     pub fresh: bool,
 }
 
-/// Start time of a flow, for 1RC.
+/// Epoch in which a flow started, for the speculative packets of 1RC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StartEpoch {
-    /// Number of the epoch.
+    /// Number of the epoch, which lasts a base round-trip time.
     pub epoch: u32,
     /// Number of connections that the flow's host had when the epoch began, at least one.
     pub weight: u16,
@@ -62,13 +62,13 @@ impl Default for LinkEntries {
 }
 
 impl LinkEntries {
-    /// Returns the entries.
+    /// Returns the entries of the links, in path order.
     #[must_use]
     pub fn as_slice(&self) -> &[LinkEntry] {
         self.entries.get(..usize::from(self.len)).unwrap_or_default()
     }
 
-    /// Adds an entry and returns its index; `None` when the packet is full.
+    /// Adds a link's entry and returns its index; `None` when the packet is full.
     pub fn push(&mut self, entry: LinkEntry) -> Option<usize> {
         let at = usize::from(self.len);
         *self.entries.get_mut(at)? = entry;
@@ -108,14 +108,14 @@ impl LinkEntries {
     }
 }
 
-/// A rate packet.
+/// The content of a rate packet: what the sender asks for, and an entry per link.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RatePacket {
     /// The sender's own number for the flow; no other host reads it.
     pub flow: u32,
-    /// Path of the rate packet and of the flow's data.
+    /// Path that the rate packet takes, and that of the flow's data.
     pub path: u16,
-    /// Serial number within the flow; wraps.
+    /// Number of the rate packet within its flow; wraps.
     pub serial: u16,
     /// The packet is on its way back: links do not process it.
     pub back: bool,
@@ -130,7 +130,7 @@ pub struct RatePacket {
     /// Smallest number of speculative packets of the epoch that any switch on the path lets
     /// through.
     pub let_through: u16,
-    /// Entries of the links.
+    /// Entries that the links on the path wrote.
     pub links: LinkEntries,
 }
 
@@ -173,7 +173,7 @@ impl RatePacket {
 /// section 5.2). Switches drop the packet if its number exceeds the allowance of its epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Speculation {
-    /// Epoch in which the flow started, modulo [`Self::EPOCHS`].
+    /// Number of the epoch in which the flow started, modulo [`Self::EPOCHS`].
     pub epoch: u8,
     /// Number of the packet among the speculative packets of all flows of its host that started in
     /// this epoch; saturates at [`Self::MOST_NUMBER`].
@@ -184,10 +184,11 @@ pub struct Speculation {
 }
 
 impl Speculation {
-    /// Number of epochs that the wire format distinguishes.
+    /// Number of epochs that a speculative packet's header distinguishes (7 bits).
     pub const EPOCHS: u8 = 128;
-    /// Largest packet number of the wire format.
+    /// Largest `number` that a speculative packet's header can carry (14 bits).
     pub const MOST_NUMBER: u16 = (1 << 14) - 1;
-    /// Largest weight of the wire format.
+    /// Largest `weight` (a number of connections) that a speculative packet's header can carry (10
+    /// bits).
     pub const MOST_WEIGHT: u16 = (1 << 10) - 1;
 }

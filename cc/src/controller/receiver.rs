@@ -15,15 +15,15 @@ pub struct ReceivedPacket {
     pub bytes: u32,
     /// The packet was marked Congestion Experienced.
     pub ecn: bool,
-    /// A switch cut off the payload.
+    /// A switch cut off the payload and forwarded the headers.
     pub trimmed: bool,
-    /// The switch port in front of this host trimmed the packet.
+    /// The switch port that leads to this host trimmed the packet.
     pub last_hop: bool,
-    /// The packet had been received before.
+    /// The packet is a duplicate: the receiver had it already.
     pub duplicate: bool,
-    /// The packet is the first of a message.
+    /// The packet is the first of its message.
     pub message_start: bool,
-    /// The packet is the last of a message.
+    /// The packet is the last of its message.
     pub message_end: bool,
     /// Credit the sender wants in all, in bytes since the flow opened (UET's `credit_target`); on
     /// trimmed packets too.
@@ -36,9 +36,9 @@ pub struct ReceivedPacket {
 /// section III-D).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SenderList<'a> {
-    /// Group of the incast.
+    /// Number of the group of senders that take part in the incast.
     pub group: u32,
-    /// Number of earlier incasts of the group; wraps.
+    /// Number of this incast among those of its group; wraps.
     pub round: u32,
     /// The senders, numbered as in [`ReceivedPacket::source`]; at least two.
     pub sources: &'a [u32],
@@ -47,10 +47,10 @@ pub struct SenderList<'a> {
 /// State of one flow at the receiver, 16 bytes. The packet delivery context owns it and lends it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RxFlow {
-    /// Nominal bytes of all new, untrimmed packets so far.
+    /// Nominal bytes of all packets received on the flow that were neither trimmed nor duplicates.
     received: u64,
     id: u32,
-    /// Slot in the receiver's own table plus one; zero if the flow has none.
+    /// Slot of the flow in the receiver's own table, plus one; zero if the flow has none.
     slot: u32,
 }
 
@@ -71,44 +71,46 @@ impl RxFlow {
         self.slot = slot.map_or(0, |slot| slot.saturating_add(1));
     }
 
-    /// Adds `bytes`, the size with nominal headers, of a packet that is neither trimmed nor a duplicate.
+    /// Adds `bytes` to the bytes received on the flow: the nominal size of a packet that is neither
+    /// trimmed nor a duplicate.
     pub(crate) fn count(&mut self, bytes: u32) {
         self.received = self.received.saturating_add(u64::from(bytes));
     }
 
-    /// Returns the caller's number for the flow.
+    /// Returns the number by which the caller names the flow.
     #[must_use]
     pub const fn id(&self) -> u32 {
         self.id
     }
 
-    /// Returns the nominal bytes received so far.
+    /// Returns the nominal bytes received on the flow so far, without duplicates and trimmed
+    /// packets.
     #[must_use]
     pub const fn received(&self) -> u64 {
         self.received
     }
 }
 
-/// Signals that an ACK carries besides the acknowledgement of packets.
+/// Signals that an ACK carries besides the acknowledgement of packets; the receiver fills them in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AckSignals {
-    /// Cumulative nominal bytes received; on the wire 24 bits of 256-byte units, see
-    /// [`AckSignals::received_units`].
+    /// Nominal bytes received on the flow since it opened; on the wire 24 bits of 256-byte units,
+    /// see [`AckSignals::received_units`].
     pub received: u64,
     /// Number of packets currently received out of order. The caller owns the bitmap and sets the
     /// number before [`ReceiverCc::fill_ack`]; the receiver may remove it.
     pub ooo: Option<u16>,
-    /// Window penalty, 0 to 127.
+    /// Penalty by which the sender lowers its window, 0 (none) to 127 (UET `rcv_cwnd_pend`).
     pub penalty: u8,
     /// Asks the sender to restore the window from before the penalty.
     pub restore_cwnd: bool,
     /// The sender's share of this receiver's line (Dart).
     pub share: Option<LineShare>,
-    /// Congestion that this receiver observes (Dart).
+    /// Congestion that this receiver observes: none, at its own port or elsewhere (Dart).
     pub state: Congestion,
-    /// The acknowledgement must not report marks.
+    /// The acknowledgement must not report that packets were marked.
     pub hide_marks: bool,
-    /// Cumulative credit granted, in bytes.
+    /// Total credit granted to the flow since it opened, in bytes.
     pub credit: Option<u64>,
 }
 
@@ -120,7 +122,7 @@ impl AckSignals {
     }
 }
 
-/// Unit of UET's `rcvd_bytes`, in bytes.
+/// Bytes per unit of UET's ACK field `rcvd_bytes`.
 pub const RCVD_UNIT: u64 = 256;
 const RCVD_MASK: u32 = (1 << 24) - 1;
 
@@ -133,19 +135,19 @@ pub const fn received_between(before: u32, now: u32) -> u32 {
     if units > RCVD_MASK / 2 { 0 } else { units * RCVD_UNIT as u32 }
 }
 
-/// Packets that the receiver wants to send on its own initiative.
+/// Packets without data that the receiver wants to send on its own initiative.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReceiverAction {
-    /// Send a congestion notification packet (DCQCN).
+    /// Send a congestion notification packet to the flow's sender (DCQCN).
     Notify {
-        /// Number of the flow, [`RxFlow::id`].
+        /// Number of the flow to notify ([`RxFlow::id`]).
         flow: u32,
     },
-    /// Send a credit update.
+    /// Send the flow's credit to its sender in a packet of its own.
     Credit {
-        /// Number of the flow, [`RxFlow::id`].
+        /// Number of the flow whose credit changed ([`RxFlow::id`]).
         flow: u32,
-        /// Cumulative credit in bytes since the flow opened.
+        /// Total credit granted to the flow since it opened, in bytes.
         cumulative: u64,
     },
 }
@@ -188,7 +190,7 @@ pub trait ReceiverCc {
     /// Completes the signals of an ACK that is about to leave on `flow`.
     fn fill_ack(&mut self, now: Time, flow: &mut RxFlow, signals: &mut AckSignals);
 
-    /// Removes `flow`.
+    /// Forgets `flow`, which has closed.
     fn on_close(&mut self, now: Time, flow: &mut RxFlow) {
         let (_, _) = (now, flow);
     }
@@ -212,21 +214,22 @@ pub enum ReceiverConfig {
     /// Count bytes and echo marks, which is enough for most senders.
     #[default]
     Plain,
-    /// Also notify senders of marked packets ([`crate::NotifyReceiver`]).
+    /// Count bytes, echo marks, and notify senders of marked packets ([`crate::NotifyReceiver`]).
     Notifying {
-        /// Shortest time between two notifications of a flow.
+        /// Shortest time between two congestion notifications to one flow.
         interval: Span,
     },
-    /// Also grant credit ([`crate::CreditReceiver`]).
+    /// Count bytes, echo marks, and grant credit to senders ([`crate::CreditReceiver`]).
     Credits(CreditConfig),
-    /// Also divide the line among the senders.
+    /// Count bytes, echo marks, and divide the line among the senders (Dart).
     Shares(ShareConfig),
-    /// Also return rate packets, which needs no state at the receiver.
+    /// Count bytes, echo marks, and return rate packets to their senders, which needs no state at
+    /// the receiver.
     Rates,
 }
 
 impl ReceiverConfig {
-    /// Returns the name for output.
+    /// Returns the name of the kind of receiver, for output.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {

@@ -1,8 +1,8 @@
-//! Shares of a receiver's line.
+//! Shares of a receiver's line that it assigns to its senders (Dart).
 
 use squall_base::{Rate, Span};
 
-/// The whole line in the unit of [`crate::AckSignals::share`].
+/// Number that stands for the whole line in [`crate::AckSignals::share`].
 pub const WHOLE_SHARE: u16 = 1 << 15;
 
 /// The share of its line that a receiver assigns to one sender.
@@ -23,24 +23,24 @@ impl LineShare {
         Some(Self { senders, share })
     }
 
-    /// Returns the number of senders that share the receiver.
+    /// Returns the number of senders among which the receiver divides its line.
     #[must_use]
     pub const fn senders(self) -> u16 {
         self.senders
     }
 
-    /// Returns the share in units of [`WHOLE_SHARE`].
+    /// Returns the sender's share of the line in units of 1/[`WHOLE_SHARE`].
     #[must_use]
     pub const fn share(self) -> u16 {
         self.share
     }
 }
 
-/// Congestion that a receiver observes (section III-C, fig. 5).
+/// Place of the congestion that a receiver observes (Dart, section III-C, fig. 5).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum Congestion {
-    /// No packet is marked.
+    /// No arriving packet is marked.
     #[default]
     None = 0,
     /// Packets are marked and arrive at line rate: the receiver is the bottleneck. Shares resolve
@@ -54,7 +54,7 @@ pub enum Congestion {
 /// Parameters of a receiver that divides its line among senders.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ShareConfig {
-    /// The receiver's line.
+    /// Rate of the receiver's link.
     pub line: Rate,
     /// Share of the line from which the receiver counts as the bottleneck (theta; the paper gives
     /// no value).
@@ -62,9 +62,9 @@ pub struct ShareConfig {
     /// Time over which the receiver measures its rate and marks; a state lasts at least two such
     /// windows.
     pub window: Span,
-    /// Silence after which a sender no longer counts.
+    /// Silence of a sender after which the receiver no longer counts it.
     pub idle: Span,
-    /// Shortest time between two notifications of a flow.
+    /// Shortest time between two congestion notifications to one flow.
     pub cnp_interval: Span,
     /// Upper bound of valid sender numbers; lists that contain others are ignored.
     pub sources: u32,

@@ -1,4 +1,4 @@
-//! Parameters of receiver-driven credits, both sides.
+//! Parameters of receiver-driven credits (EQDS, RCCC), for the sender and the receiver.
 
 use squall_base::{Rate, Span};
 
@@ -14,28 +14,30 @@ const START: &str = "one MTU to max_credit";
 /// UE 1.0's RCCC as uet-htsim runs it, and its check validates the result.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EqdsConfig {
-    /// The slower of the two ends' links.
+    /// Rate of the slower of the two ends' links.
     pub link_rate: Rate,
-    /// Unloaded round-trip time.
+    /// Round-trip time of the idle network.
     pub base_rtt: Span,
-    /// A whole packet in nominal bytes.
+    /// Size of a full packet in nominal bytes (UDP payload and 48 bytes for headers).
     pub mtu: u32,
-    /// Speculative credit of a new flow, in bytes: as much as it may hold.
+    /// Speculative credit of a new flow in bytes, which it may spend before the first grant: as
+    /// much as it may hold.
     pub start_credit: u64,
     /// Most credit a flow may hold or ask for at a time, in bytes: 1.5 bandwidth-delay products; also
     /// its window when the peer does not grant.
     pub max_credit: u64,
-    /// Time that a blocked flow waits for credit before its first request: 8 base round-trip times.
+    /// Time that a flow without credit waits before its first credit request: 8 base round-trip
+    /// times.
     pub ask_after: Span,
-    /// Unanswered requests after which the flow continues without credit: 4.
+    /// Unanswered credit requests after which the flow continues without credit: 4.
     pub patience: u8,
     /// ACKs carry credit: yes, unless a window of the sender needs the field for itself.
     pub in_acks: bool,
     /// Receiver: share of the line that is granted, see [`CreditConfig::share`].
     pub share: f64,
-    /// Receiver: bytes of one pull, see [`CreditConfig::pull`].
+    /// Receiver: bytes of credit granted at a time, see [`CreditConfig::pull`].
     pub pull: u32,
-    /// Receiver: credit for flows without demand, see [`CreditConfig::idle`].
+    /// Receiver: bytes of credit that a flow without demand receives, see [`CreditConfig::idle`].
     pub idle: u64,
     /// Receiver: delay that the pacer makes up for, see [`CreditConfig::catch_up`].
     pub catch_up: Span,
@@ -44,7 +46,7 @@ pub struct EqdsConfig {
 }
 
 impl EqdsConfig {
-    /// Returns the defaults for `network`.
+    /// Returns the default parameters of receiver-driven credits on `network`.
     #[must_use]
     pub fn new(network: &NetworkProfile) -> Self {
         let rtt = network.base_rtt.max(network.min_base_rtt.unwrap_or(Span::ZERO));
@@ -68,7 +70,7 @@ impl EqdsConfig {
         }
     }
 
-    /// Returns the receiver's part of the parameters.
+    /// Returns the receiver's part of the credit parameters.
     fn credits(&self) -> CreditConfig {
         CreditConfig {
             line: self.link_rate,

@@ -1,4 +1,4 @@
-//! Credits combined with a window.
+//! Sender that is limited by the receiver's credits and by its own window.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -18,15 +18,15 @@ use crate::nscc::{Nscc, NsccConfig};
 use crate::smartt::{Smartt, SmarttConfig};
 use crate::tuning::{Parameter, Setting, Tunable};
 
-/// A window algorithm that can run beside credits.
+/// A window algorithm that can run beside the receiver's credits.
 pub trait CreditWindow: SenderCc {
-    /// Its parameters.
+    /// Parameters of the window algorithm.
     type Parameters: SenderParameters + Clone;
 
-    /// Returns the parameters on `network`, beside credits.
+    /// Returns the window's default parameters on `network` when credits run beside it.
     fn beside_credits(network: &NetworkProfile) -> Self::Parameters;
 
-    /// Creates a context, opened at `now`.
+    /// Creates a context of the window algorithm, opened at `now`.
     fn open(parameters: Arc<Self::Parameters>, now: Time) -> Self;
 }
 
@@ -69,9 +69,9 @@ impl CreditWindow for Mprdma {
 /// Parameters of [`CreditedSender`]: those of the credits and those of the window.
 #[derive(Debug)]
 pub struct CreditedConfig<W: CreditWindow> {
-    /// Parameters of the credits and the receiver.
+    /// Parameters of the credits, for sender and receiver.
     pub credits: Arc<EqdsConfig>,
-    /// Parameters of the window.
+    /// Parameters of the window algorithm.
     pub window: Arc<W::Parameters>,
 }
 
@@ -82,7 +82,7 @@ impl<W: CreditWindow> Clone for CreditedConfig<W> {
 }
 
 impl<W: CreditWindow> CreditedConfig<W> {
-    /// Returns the defaults of both parts for `network`.
+    /// Returns the default parameters of credits and window for `network`.
     #[must_use]
     pub fn new(network: &NetworkProfile) -> Self {
         let credits = EqdsConfig { in_acks: false, ..EqdsConfig::new(network) };
@@ -90,7 +90,7 @@ impl<W: CreditWindow> CreditedConfig<W> {
     }
 }
 
-/// The parameters are the union of the two parts' parameters.
+/// The parameters are those of the credits and those of the window together.
 impl<W: CreditWindow + 'static> Tunable for CreditedConfig<W> {
     const PARAMETERS: &'static [Parameter<Self>] = &[];
 
@@ -153,7 +153,7 @@ impl<W: CreditWindow> CreditedSender<W> {
         Self(Box::new(CreditedState { credits, window: W::open(Arc::clone(&config.window), now) }))
     }
 
-    /// Returns the bytes of state on the heap.
+    /// Returns the bytes of state that a context keeps on the heap.
     #[cfg(test)]
     pub(super) const fn boxed_bytes() -> usize {
         size_of::<CreditedState<W>>()

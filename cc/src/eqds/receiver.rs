@@ -1,4 +1,4 @@
-//! Receiver-driven credits, the receiver's part: one pull pacer a port.
+//! The receiver's part of receiver-driven credits: one pull pacer per port.
 
 mod core;
 #[cfg(test)]
@@ -18,25 +18,25 @@ use crate::controller::{
 /// (uet-htsim).
 const LEAST: u64 = 1024;
 
-/// The pacer's list that holds a flow.
+/// List in which the pull pacer keeps a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PullList {
     Neither,
-    /// The flow has demand, or sent a request.
+    /// The flow has bytes waiting at its sender, or asked for credit.
     Active,
-    /// The flow can use some credit for later.
+    /// The flow has nothing waiting, but can use some credit for later.
     Idle,
 }
 
-/// State of one flow at the pacer.
+/// State of one flow at the receiver's pull pacer.
 #[derive(Clone, Copy, Debug)]
 struct FlowAccount {
-    /// Number of the flow, [`RxFlow::id`].
+    /// Number of the flow ([`RxFlow::id`]).
     flow: u32,
     listed: PullList,
-    /// Credit granted since the flow opened, in whole units.
+    /// Bytes of credit granted to the flow since it opened, a multiple of [`CREDIT_UNIT`].
     granted: u64,
-    /// Total credit that the flow wants, as far as the pacer knows.
+    /// Total credit that the flow wants since it opened, in bytes, as far as the pacer knows.
     target: u64,
 }
 
@@ -52,14 +52,14 @@ struct FlowAccount {
 #[derive(Clone, Debug)]
 pub struct CreditReceiver {
     config: CreditConfig,
-    /// Rate at which credit is granted.
+    /// Rate at which the pacer grants credit to all flows together.
     rate: Rate,
-    /// Accounts by slot; [`RxFlow`] remembers its own slot.
+    /// Credit accounts of the flows, by slot; [`RxFlow`] remembers its own slot.
     accounts: Vec<FlowAccount>,
     free: Vec<u32>,
     active: VecDeque<u32>,
     idle: VecDeque<u32>,
-    /// Earliest time of the next pull.
+    /// Earliest time at which the pacer may grant the next pull.
     next: Time,
     core: Option<CoreCapacity>,
 }
@@ -126,7 +126,7 @@ impl CreditReceiver {
         self.active.push_back(slot);
     }
 
-    /// Advances the schedule of an idle pacer: idle time earns no credit.
+    /// Moves the schedule of an idle pacer up to now: idle time earns no credit.
     fn resume_pacing(&mut self, now: Time) {
         if self.active.is_empty() && self.idle.is_empty() {
             self.next = self.next.max(now);

@@ -1,4 +1,5 @@
-//! Parameters of VAI and SF, for every algorithm that supports them.
+//! Parameters of Variable Additive Increase (VAI) and Sampling Frequency (SF), for every algorithm
+//! that supports them.
 
 use alloc::vec::Vec;
 
@@ -13,16 +14,16 @@ use crate::tuning::{Setting, Tunable};
 /// (HPCC).
 #[derive(Clone, PartialEq, Debug)]
 pub struct VaiConfig {
-    /// Congestion above which VAI creates tokens (`Token_Thresh`): the queue of a bandwidth-delay
-    /// product.
+    /// Congestion above which VAI creates tokens (`Token_Thresh`): that of a queue of one
+    /// bandwidth-delay product.
     pub threshold: f32,
-    /// Congestion per token (`AI_DIV`).
+    /// Amount of congestion that creates one token, in the unit of `threshold` (`AI_DIV`).
     pub token: f32,
-    /// Largest number of tokens spent at a time (`AI_Cap`): 100.
+    /// Largest number of tokens that one increase spends (`AI_Cap`): 100.
     pub cap: f32,
-    /// Largest number of tokens held (`Bank_Cap`): 1000.
+    /// Largest number of tokens that a context holds (`Bank_Cap`): 1000.
     pub bank: f32,
-    /// Dampener value that halves the increase (`Dampener_Constant`): 8.
+    /// Value of VAI's dampener that halves the extra increase (`Dampener_Constant`): 8.
     pub dampener: f32,
 }
 
@@ -65,21 +66,23 @@ tunable! {
         "dampener that halves the increase: 8";
 }
 
-/// Parameters of an algorithm that supports VAI and SF.
+/// Parameters of an algorithm that supports Variable Additive Increase (VAI) and Sampling Frequency
+/// (SF).
 pub trait FairParameters: SenderParameters {
     /// Returns the initial parameters of Variable Additive Increase.
     fn vai(&self) -> VaiConfig;
 }
 
-/// Settings of VAI and SF for one algorithm.
+/// Settings of Variable Additive Increase (VAI), Sampling Frequency (SF) and random ignoring for
+/// one algorithm.
 #[derive(Clone, Debug)]
 pub struct FairConfig {
     /// Parameters of Variable Additive Increase; `None` if it is off.
     pub(super) vai: Option<VaiConfig>,
-    /// Sampling Frequency: packets acknowledged between two decreases; 0 for one decrease a round
+    /// Sampling Frequency: packets acknowledged between two decreases; 0 for one decrease per round
     /// trip.
     pub(super) sf: u16,
-    /// Decreases are ignored at random.
+    /// Decreases are ignored at random, as an ablation (section 3.3.4 of the thesis).
     pub(super) random: bool,
 }
 
@@ -105,15 +108,15 @@ const RANDOM: Setting = Setting {
 };
 
 impl FairConfig {
-    /// VAI, SF and random ignoring are off.
+    /// Settings with VAI, SF and random ignoring off.
     pub(crate) const PLAIN: Self = Self { vai: None, sf: 0, random: false };
 
-    /// Returns whether everything is off.
+    /// Returns whether VAI, SF and random ignoring are all off.
     pub(crate) const fn is_plain(&self) -> bool {
         self.vai.is_none() && self.sf == 0 && !self.random
     }
 
-    /// Returns the parameters and their values.
+    /// Returns every parameter of VAI and SF with its value.
     pub(crate) fn settings(&self) -> Vec<Setting> {
         let on = |on: bool| f64::from(u8::from(on));
         let mut all = Vec::from([

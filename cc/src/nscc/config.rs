@@ -11,7 +11,7 @@ use crate::tuning::{Parameter, Tunable, number, switch, time, to_micros};
 /// Bandwidth-delay product in bytes of the network on which the constants of UE 1.0 were tuned: 100
 /// Gb/s times 12 us (section 3.6.13.3).
 const REFERENCE_BDP: f64 = 150_000.0;
-/// Base round-trip time of the reference network, in nanoseconds.
+/// Base round-trip time in nanoseconds of the network on which UE 1.0's constants were tuned.
 const REFERENCE_RTT: f64 = 12_000.0;
 
 /// The base round-trip time by which the gains are scaled. The target delay is the network's in
@@ -26,7 +26,7 @@ pub enum Scaling {
     Path,
 }
 
-/// Weighting of the average queueing delay.
+/// Weight of one report in the moving average of the queueing delay.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub enum Averaging {
     /// Each report weighs as its bytes do in the window, so that the mean covers about one round
@@ -45,11 +45,11 @@ pub enum Averaging {
 /// "MTU" is a whole packet in nominal bytes, as [`crate::Feedback::bytes`] counts them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NsccConfig {
-    /// The slower of the two ends' links.
+    /// Rate of the slower of the two ends' links.
     pub link_rate: Rate,
-    /// Unloaded round-trip time of an MTU packet over the longest path.
+    /// Round-trip time of a full packet over the longest path of the idle network.
     pub base_rtt: Span,
-    /// Largest packet in nominal bytes.
+    /// Size of a full packet in nominal bytes (UDP payload and 48 bytes for headers).
     pub mtu: u32,
     /// Switches trim packets instead of dropping them.
     pub trimming: bool,
@@ -58,45 +58,47 @@ pub struct NsccConfig {
     /// Ask for one probe on the control class after the first report of a context while more is in
     /// flight, to measure a base RTT without queues (section 3.6.13.7): yes.
     pub probe: bool,
-    /// Base round-trip time by which the gains are scaled.
+    /// Base round-trip time by which the gains are scaled: the network's or the flow's own.
     pub scaling: Scaling,
     /// Floor of the measured base round-trip time in the bandwidth-delay product. Zero for none;
     /// hosts whose own jitter exceeds the network's delay need one.
     pub min_base_rtt: Span,
-    /// Floor of the largest window, in bytes. Zero for none.
+    /// Lower bound of the largest congestion window, in bytes. Zero for none.
     pub min_max_wnd: u64,
-    /// Floor of the window, in bytes: one MTU.
+    /// Smallest congestion window in bytes: one MTU.
     pub min_wnd: f32,
-    /// Largest (and first) window over the bandwidth-delay product: 1.5 (SMaRTT v2 section III-J).
+    /// Largest (and initial) congestion window over the bandwidth-delay product: 1.5 (SMaRTT v2
+    /// section III-J).
     pub max_wnd_bdp: f32,
-    /// Queueing delay aimed at: 0.75 base RTTs with trimming, 1.0 without.
+    /// Queueing delay at which the algorithm aims: 0.75 base RTTs with trimming, 1.0 without.
     pub target_qdelay: Span,
     /// Gain of the proportional increase: `4 a b MTU / target_qdelay`, in bytes per nanosecond.
     pub alpha: f32,
-    /// Gain of the fair increase: `5 MTU a`, in bytes.
+    /// Gain of the fair increase: `5 MTU a`, in bytes of window.
     pub fi: f32,
-    /// Bytes of window per uncongested byte in fast increase: `0.25 a`.
+    /// Bytes of window per byte acknowledged without congestion in fast increase: `0.25 a`.
     pub fi_scale: f32,
-    /// Bytes added unconditionally each adjustment period: `0.15 MTU a`.
+    /// Bytes that each adjustment period adds to the window in any case: `0.15 MTU a`.
     pub eta: f32,
-    /// Weight of the excess delay in the multiplicative decrease: 0.8 (SMaRTT v2 eq. 1).
+    /// Weight of the delay above the target in the multiplicative decrease: 0.8 (SMaRTT v2 eq. 1).
     pub gamma: f32,
     /// Smallest factor of one multiplicative decrease: 0.5 (SMaRTT v2 eq. 1).
     pub max_md_jump: f32,
-    /// QuickAdapt is on: yes.
+    /// QuickAdapt is on, which sets the window to the bytes that got through in a round trip: yes.
     pub quick_adapt: bool,
     /// QuickAdapt applies only if fewer than `max_wnd >> qa_gate` bytes got through: 3.
     pub qa_gate: u8,
-    /// Window after QuickAdapt over the bytes that got through: 1 (SMaRTT v2 section III-E).
+    /// Window after QuickAdapt, as a multiple of the bytes that got through: 1 (SMaRTT v2 section
+    /// III-E).
     pub qa_scaling: f32,
     /// Queueing delay that alone triggers QuickAdapt: 4 target delays without trimming, never with
     /// it ([`Span::MAX`]).
     pub qa_threshold: Span,
-    /// Adjust the window once this many bytes were acknowledged: 8 MTU.
+    /// Bytes acknowledged between two adjustments of the window: 8 MTU.
     pub adjust_bytes: u32,
-    /// Adjust the window once this much time passed: one base RTT.
+    /// Time between two adjustments of the window: one base RTT.
     pub adjust_period: Span,
-    /// Weighting of the average queueing delay.
+    /// Weight of one report in the moving average of the queueing delay.
     pub averaging: Averaging,
     /// Queueing delay below which a path counts as empty for fast increase: 1 us (uet-htsim; the
     /// sources say "close to zero"). Hosts whose jitter needs a floor of the base round-trip time
@@ -121,9 +123,10 @@ pub struct NsccParts {
     /// balance when half of the packets are marked, as with RED whose thresholds lie on both sides
     /// of the target.
     pub delay: bool,
-    /// An ignore phase follows QuickAdapt (Fig. 9).
+    /// QuickAdapt is followed by a phase that ignores the congestion signals of packets sent before
+    /// it (Fig. 9).
     pub ignore: bool,
-    /// FastIncrease is on (Fig. 10).
+    /// FastIncrease, which raises the window quickly while paths are empty, is on (Fig. 10).
     pub fast_increase: bool,
     /// The decrease tests the average delay and follows it. Without this part it uses the delay of
     /// the packet that triggered it, still once a base round trip.
@@ -138,7 +141,7 @@ pub struct NsccParts {
 }
 
 impl NsccParts {
-    /// The algorithm as UE 1.0 publishes it.
+    /// The parts of the algorithm that UE 1.0 publishes.
     pub const PUBLISHED: Self = Self {
         ecn: true,
         delay: true,
@@ -195,7 +198,7 @@ impl NsccConfig {
     }
 }
 
-/// Defines a switch of [`NsccParts`] as a parameter.
+/// Defines a parameter of NSCC that is a switch in [`NsccParts`].
 macro_rules! part {
     ($name:literal, $field:ident, $what:literal) => {
         Parameter {

@@ -41,7 +41,7 @@ impl Nscc {
         Some(delay)
     }
 
-    /// Processes a fast-path acknowledgement that does not trigger QuickAdapt.
+    /// Processes, with VAI and SF, a fast-path acknowledgement that does not trigger QuickAdapt.
     #[inline(always)]
     fn on_ack_fairly(
         &mut self,
@@ -80,7 +80,7 @@ impl Nscc {
         fairness.set_reference(if update.commit { flow.cwnd } else { reference });
     }
 
-    /// Processes any report.
+    /// Processes any report, with VAI and SF.
     #[inline(never)]
     fn on_any_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<Reference>) {
         let (flow, config) = (&mut self.flow, &*self.config);
@@ -116,7 +116,8 @@ impl Nscc {
 }
 
 impl FlowState {
-    /// Returns the sample of an acknowledgement for VAI and SF.
+    /// Returns an acknowledgement's congestion as Variable Additive Increase (VAI) and Sampling
+    /// Frequency (SF) need it.
     #[inline(always)]
     fn congestion_sample(
         &self,
@@ -134,7 +135,7 @@ impl FlowState {
         }
     }
 
-    /// Returns whether QuickAdapt has a trigger and its period is over.
+    /// Returns whether QuickAdapt was triggered and its period is over.
     #[inline(always)]
     fn qa_is_due(&self, config: &NsccConfig, now: u32, delay: Span) -> bool {
         self.qa_period_is_over(config, now) && self.qa_is_called(config, delay)

@@ -55,7 +55,7 @@ impl ReceiverCc for NsccReceiver {
     }
 }
 
-/// Part of the acknowledged bytes, in 128ths, that the sender takes off its window.
+/// Part of the acknowledged bytes, in 128ths, that the sender subtracts from its window.
 type Penalty = u8;
 
 /// Largest penalty: windows halve in a round trip. When a buffer overflows, most packets in flight
@@ -79,13 +79,13 @@ impl SlowHost {
         self.restore = false;
     }
 
-    /// Reports that the receive buffer is empty.
+    /// Reports that this host's receive buffer is empty, which ends the penalty.
     const fn on_drained(&mut self) {
         self.restore |= self.penalty > 0;
         self.penalty = 0;
     }
 
-    /// Returns the penalty, and whether senders should restore the window from before one.
+    /// Returns the penalty, and whether senders should restore the window from before it.
     const fn penalty(&self) -> (Penalty, bool) {
         (self.penalty, self.restore)
     }

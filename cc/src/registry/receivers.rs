@@ -1,4 +1,4 @@
-//! The enum over all receivers.
+//! The enum over the receivers' parts of all congestion controls.
 
 use squall_base::Time;
 
@@ -11,22 +11,22 @@ use crate::nscc::NsccReceiver;
 #[cfg(feature = "research")]
 use crate::research::DartReceiver;
 
-/// A receiver of any kind.
+/// The receiver's part of congestion control, of any kind.
 #[derive(Clone, Debug)]
 pub enum Receiver {
-    /// See [`NsccReceiver`].
+    /// Receiver that counts bytes and echoes marks; see [`NsccReceiver`].
     Plain(NsccReceiver),
-    /// See [`NotifyReceiver`].
+    /// Receiver that notifies senders of marked packets; see [`NotifyReceiver`].
     Notifying(NotifyReceiver),
-    /// See [`CreditReceiver`].
+    /// Receiver that grants credit to senders; see [`CreditReceiver`].
     Credits(CreditReceiver),
-    /// See [`DartReceiver`].
+    /// Receiver that divides its line among senders; see [`DartReceiver`].
     #[cfg(feature = "research")]
     Dart(DartReceiver),
 }
 
 impl Receiver {
-    /// Creates the receiver of an endpoint.
+    /// Creates the receiver's part of congestion control for an endpoint.
     #[must_use]
     pub fn new(config: &ReceiverConfig) -> Self {
         match config {
@@ -50,7 +50,7 @@ impl Default for Receiver {
     }
 }
 
-/// Calls a method of the receiver inside.
+/// Calls a method of the kind of receiver that a [`Receiver`] holds.
 macro_rules! each {
     ($self:expr, $receiver:ident => $call:expr) => {
         match $self {

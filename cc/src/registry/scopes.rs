@@ -1,4 +1,4 @@
-//! Scopes by name.
+//! Names of the scopes: which flows share a congestion-control context.
 
 use alloc::string::ToString;
 use core::fmt;
@@ -7,11 +7,11 @@ use crate::by_name::{ChoiceError, NameAndSummary};
 use crate::controller::Scope;
 use crate::registry::SenderConfig;
 
-/// Choice that leaves the scope to the algorithm.
+/// Name for the scope that the chosen algorithm asks for.
 const AUTO: NameAndSummary =
     ("auto", "what the algorithm is made for: host with 3cpo, flow with all others");
 
-/// Every scope: its name and a one-line description.
+/// Every scope of congestion control: its name and a one-line description.
 const ALL: [(Scope, NameAndSummary); 7] = [
     (
         Scope::PerFlow,
@@ -36,7 +36,7 @@ const ALL: [(Scope, NameAndSummary); 7] = [
 ];
 
 impl Scope {
-    /// Name of the algorithm's own scope, [`SenderConfig::scope`].
+    /// Name that selects the scope of the chosen algorithm ([`SenderConfig::scope`]).
     pub const AUTO: &'static str = AUTO.0;
 
     /// Returns the scope of this name, for contexts of `cc`.
@@ -54,11 +54,12 @@ impl Scope {
         })
     }
 
-    /// Every scope that flows between two endpoints can have: its name and a one-line description.
+    /// Every scope that the flows between two endpoints can have: its name and a one-line
+    /// description.
     pub const NAMES: &'static [NameAndSummary] =
         &[AUTO, ALL[0].1, ALL[1].1, ALL[2].1, ALL[3].1, ALL[4].1, ALL[5].1, ALL[6].1];
 
-    /// Returns all scopes.
+    /// Returns all scopes of congestion control.
     pub fn all() -> impl Iterator<Item = Self> {
         ALL.into_iter().map(|(scope, _)| scope)
     }

@@ -25,17 +25,17 @@ macro_rules! selectors {
         $($(#[$doc:meta])* $variant:ident($state:ty, $config:ty) = $name:literal, $what:literal;)+
         $(@ $preset:literal = $of:literal with $parameter:literal = $value:literal, $gives:literal;)+
     ) => {
-        /// The path selection of an endpoint with its parameters, shared by all its flows.
+        /// The path selector of an endpoint with its parameters, shared by all its flows.
         #[derive(Clone, Debug)]
         pub enum PathsConfig {
             $($(#[$doc])* $variant(Arc<$config>),)+
         }
 
         impl PathsConfig {
-            /// Every selector: its name and a one-line description.
+            /// Every path selector: its name and a one-line description.
             pub const NAMES: &'static [NameAndSummary] = &[$(($name, $what),)+ $(($preset, $gives)),+];
 
-            /// Returns the defaults of the selector called `name` over `paths` paths.
+            /// Returns the default configuration of the selector `name` over `paths` paths.
             fn default_of(name: &str, paths: u16) -> Option<Self> {
                 match name {
                     $($name => Some(Self::$variant(Arc::new(<$config>::new(paths)))),)+
@@ -56,7 +56,7 @@ macro_rules! selectors {
                 }
             }
 
-            /// Returns the parameters and their values.
+            /// Returns every parameter of the selector with its value.
             #[must_use]
             pub fn settings(&self) -> Vec<Setting> {
                 match self {
@@ -74,7 +74,7 @@ macro_rules! selectors {
                 }
             }
 
-            /// Returns the number of paths to choose from.
+            /// Returns the number of paths among which the selector chooses.
             #[must_use]
             pub fn paths(&self) -> u16 {
                 match self {
@@ -146,7 +146,7 @@ macro_rules! selectors {
             }
         }
 
-        /// Calls a method of the selector inside.
+        /// Calls a method of the selector that a [`Paths`] holds.
         macro_rules! each {
             ($self:expr, $paths:ident => $call:expr) => {
                 match $self {
@@ -158,25 +158,26 @@ macro_rules! selectors {
 }
 
 selectors! {
-    /// Recycled entropies with freezing.
+    /// REPS: paths of unmarked ACKs are used again, and only known good ones after a timeout
+    /// (freezing).
     Reps(Reps, RepsConfig) = "reps", "recycled entropies with freezing, as in its papers and UE's reference";
-    /// Recycled entropies as first published.
+    /// REPS as first published: the path of the latest unmarked ACK is used again.
     RepsV1(RepsV1, RepsV1Config) = "reps-v1", "recycled entropies as first published: the last good path";
-    /// Adaptive spraying with one bit a path.
+    /// STrack's adaptive spraying: one bit per path tells whether it brought a mark.
     Strack(StrackPaths, StrackPathsConfig) = "strack", "STrack's adaptive spraying: a bit a path, the last good one first";
-    /// Spraying that skips congested paths.
+    /// Spraying over all paths in turn that skips congested paths for some turns.
     Bitmap(BitmapPaths, BitmapConfig) = "bitmap", "every path in turn, congested ones skipped for some turns";
-    /// Recycled paths first, the bitmap's otherwise.
+    /// Paths of unmarked ACKs are used again first; otherwise the bitmap's next path.
     Mixed(MixedPaths, MixedConfig) = "mixed", "recycled paths first, the bitmap's otherwise";
-    /// Multi-path ACK clocking.
+    /// MP-RDMA's ACK clocking: a packet takes the path of the ACK that made room for it.
     AckClocked(AckClockedPaths, AckClockedConfig) = "mprdma", "the path of the ACK that made room, as in MP-RDMA";
-    /// Every path in turn, in an order reshuffled each round.
+    /// Spraying over all paths in turn, in an order that changes each round; feedback is ignored.
     Oblivious(ObliviousPaths, ObliviousConfig) = "oblivious", "every path in turn, deaf to feedback";
-    /// One path a flow, left when it stays congested.
+    /// PLB: one path per flow, which the flow leaves when it stays congested.
     Plb(Plb, PlbConfig) = "plb", "one path a flow, left after some congested round trips";
-    /// One path a flow, drawn when the flow opens.
+    /// ECMP: one path per flow, drawn when the flow opens.
     Ecmp(Ecmp, EcmpConfig) = "ecmp", "one path a flow, drawn when it opens";
-    /// One path that all flows share.
+    /// One path that all flows of the endpoint share.
     Single(SinglePath, SingleConfig) = "single", "the same path for all flows";
     @ "reps-avoid" = "reps" with "avoid" = 1.0, "REPS that also avoids, for a while, paths that lost packets";
 }

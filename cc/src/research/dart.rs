@@ -27,7 +27,7 @@ use crate::controller::{
 pub use config::{DartConfig, DartParameters};
 pub use receiver::DartReceiver;
 
-/// One Dart context, parameters shared.
+/// One congestion-control context of Dart; contexts share the parameters.
 #[derive(Clone, Debug)]
 pub struct Dart(Box<DartContext>);
 
@@ -35,12 +35,12 @@ pub struct Dart(Box<DartContext>);
 struct DartContext {
     config: Arc<DartConfig>,
     dcqcn: Dcqcn,
-    /// Share of the receiver's line in units of [`WHOLE_SHARE`].
+    /// Share of the receiver's line that the receiver assigned, in units of 1/[`WHOLE_SHARE`].
     share: u16,
 }
 
 impl Dart {
-    /// Creates a context that starts at line rate. `config` must have passed
+    /// Creates a congestion-control context that starts at line rate. `config` must have passed
     /// [`crate::Tunable::check`].
     #[must_use]
     pub fn new(config: Arc<DartConfig>, now: Time) -> Self {
@@ -48,7 +48,7 @@ impl Dart {
         Self(Box::new(DartContext { config, dcqcn, share: WHOLE_SHARE }))
     }
 
-    /// Returns the bytes of state on the heap.
+    /// Returns the bytes of state that a context keeps on the heap.
     #[cfg(test)]
     const fn boxed_bytes() -> usize {
         size_of::<DartContext>()
@@ -56,7 +56,7 @@ impl Dart {
 }
 
 impl DartContext {
-    /// Returns the rate that the receiver's share allows.
+    /// Returns the sending rate that the receiver's share allows.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // eta is positive
     fn share_rate(&self) -> Rate {
         let line = self.config.dcqcn.line;

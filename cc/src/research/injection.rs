@@ -11,20 +11,21 @@ use crate::error::ConfigError;
 use crate::research::{FlitClass, OperationFlits, ThreeCpo, ThreeCpoConfig};
 use crate::tuning::{Setting, Tunable};
 
-/// A limiter and its parameters.
+/// A limiter of a host's operations, with its parameters.
 #[derive(Clone, PartialEq, Debug)]
 pub enum InjectionConfig {
-    /// No limiter.
+    /// Nothing limits the operations.
     None,
-    /// A fixed number of operations of each kind at a time.
+    /// At most a fixed number of writes, and of reads, is under way.
     Window(OperationWindow),
-    /// Tokens at a rate that a probe adapts.
+    /// An operation spends tokens, which arrive at a rate that a probe of the network adapts.
     Aimd(Arc<ThreeCpoConfig>),
-    /// Tokens at a rate that a probe adapts; operations of other hosts also consume tokens.
+    /// An operation spends tokens, which arrive at a rate that a probe of the network adapts;
+    /// operations of other hosts also spend them.
     ThreeCpo(Arc<ThreeCpoConfig>),
 }
 
-/// The static limit of SMMC (section 6.1.4).
+/// Fixed limit of a host's operations under way (SMMC of section 6.1.4 of Snyder's thesis).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OperationWindow {
     /// Number of writes under way at a time, and of reads; 0 selects the hand-tuned value for the
@@ -32,7 +33,8 @@ pub struct OperationWindow {
     pub ops: u32,
 }
 
-/// Table 6.1: number of sending hosts, and the window that suits them.
+/// Table 6.1 of Snyder's thesis: number of sending hosts, and the window of operations that suits
+/// them.
 const TUNED: [(u32, u32); 7] = [(1, 128), (2, 128), (4, 48), (8, 24), (16, 12), (32, 5), (64, 3)];
 
 tunable! {
@@ -42,7 +44,7 @@ tunable! {
 }
 
 impl InjectionConfig {
-    /// Every limiter: its name and a one-line description.
+    /// Every limiter of operations: its name and a one-line description.
     pub const NAMES: &'static [NameAndSummary] = &[
         ("none", "nothing throttles"),
         ("window", "so many operations of each kind at a time"),
@@ -81,7 +83,7 @@ impl InjectionConfig {
         }
     }
 
-    /// Returns the parameters and their values.
+    /// Returns every parameter of the limiter with its value.
     #[must_use]
     pub fn settings(&self) -> Vec<Setting> {
         match self {
@@ -115,15 +117,15 @@ impl ByName for InjectionConfig {
     }
 }
 
-/// State of a limiter at one host.
+/// State of the limiter of operations at one host.
 #[derive(Clone, Debug)]
 pub enum Injection {
-    /// See [`InjectionConfig::None`].
+    /// State of [`InjectionConfig::None`]: nothing limits.
     None,
     /// See [`InjectionConfig::Window`]: the limit of operations under way, and their number for each
     /// traffic class. An operation counts for the class of most of its flits.
     Window(u32, [u32; 2]),
-    /// See [`InjectionConfig::Aimd`] and [`InjectionConfig::ThreeCpo`].
+    /// State of [`InjectionConfig::Aimd`] and [`InjectionConfig::ThreeCpo`]: tokens and watermarks.
     Tokens(Box<ThreeCpo>),
 }
 
@@ -153,7 +155,7 @@ impl Injection {
         }
     }
 
-    /// See [`ThreeCpo::on_send`].
+    /// Records that an operation leaves in cycle `now`, see [`ThreeCpo::on_send`].
     pub fn on_send(&mut self, now: u64, flits: OperationFlits, multicast: bool) {
         match self {
             Self::None => {}
@@ -162,14 +164,14 @@ impl Injection {
         }
     }
 
-    /// See [`ThreeCpo::on_remote`].
+    /// Records that an operation of member `from` arrived, see [`ThreeCpo::on_remote`].
     pub fn on_remote(&mut self, now: u64, from: u16, flits: OperationFlits) {
         if let Self::Tokens(tokens) = self {
             tokens.on_remote(now, from, flits);
         }
     }
 
-    /// See [`ThreeCpo::on_done`].
+    /// Records that an operation was answered, see [`ThreeCpo::on_done`].
     pub fn on_done(&mut self, now: u64, sent: u64, flits: OperationFlits, multicast: bool) {
         match self {
             Self::None => {}

@@ -38,18 +38,18 @@ const PATIENCE: u8 = 8;
 /// Divisor of the line rate that gives the smallest rate of a flow.
 const LEAST: u64 = 10_000;
 
-/// Phase of a flow.
+/// Phase of a flow: how it obtains its sending rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SpercPhase {
     /// The flow has nothing to send.
     Idle,
     /// The flow is short and sends at line rate without a rate packet.
     Exempt,
-    /// The flow waits for its first rate.
+    /// The flow waits for the first rate that the links compute, and sends nothing.
     Waiting,
     /// The flow sends speculative packets until it has a rate (1RC).
     Speculating,
-    /// The flow has a rate.
+    /// The flow sends at the rate that the links computed.
     Rated,
     /// The peer has not answered for long, perhaps for lack of a processor: the flow sends a
     /// bandwidth-delay product at a time, and keeps asking.
@@ -59,7 +59,7 @@ enum SpercPhase {
     Unsupported,
 }
 
-/// A flow under s-PERC, parameters shared.
+/// One flow under s-PERC; flows share the parameters.
 #[derive(Clone, Debug)]
 pub struct Sperc(Box<SpercState>);
 
@@ -67,13 +67,13 @@ pub struct Sperc(Box<SpercState>);
 struct SpercState {
     config: Arc<SpercConfig>,
     phase: SpercPhase,
-    /// The rate packet as it last came back.
+    /// The latest rate packet that the receiver returned, which the next one continues.
     packet: RatePacket,
-    /// Departure time of the rate packet that is unanswered, if there is one.
+    /// Departure time of the rate packet that has not come back yet, if there is one.
     asked_at: Option<Time>,
-    /// Earliest departure of the next rate packet.
+    /// Earliest time at which the next rate packet may leave.
     next: Time,
-    /// A rate packet must leave now.
+    /// A rate packet must leave at once.
     due: bool,
     /// The flow has ended, and leaves the links as soon as the answer shows which links count it.
     leaves: bool,
@@ -85,9 +85,9 @@ struct SpercState {
     rate: Rate,
     /// Bytes that wait to be sent, including those of the last packet.
     backlog: u64,
-    /// Numbers of the speculative packets; empty once there is a rate.
+    /// Numbers of the speculative packets that the flow sent (1RC); empty once there is a rate.
     numbers: Vec<u32>,
-    /// Number of packets to retransmit.
+    /// Number of newest packets that switches dropped, to be retransmitted.
     rewind: u32,
 }
 
@@ -159,7 +159,7 @@ impl SpercState {
         }
     }
 
-    /// Asks the links that count the flow to stop.
+    /// Sends a rate packet that asks the links to stop counting the flow.
     fn leave(&mut self) {
         self.leaves = false;
         self.packet.leaving = true;
@@ -179,7 +179,7 @@ impl SpercState {
         self.config.base_rtt.max(Span((all as f64 * 1e9 / share) as u64))
     }
 
-    /// Returns the longest time that an answer may take.
+    /// Returns how long the flow waits for a rate packet to come back.
     fn answer_timeout(&self) -> Span {
         (self.config.base_rtt * 4).max(self.interval() * 2)
     }
@@ -193,7 +193,7 @@ impl SpercState {
         (rate * f64::from(weight)) as f32
     }
 
-    /// Processes a rate packet that came back.
+    /// Processes a rate packet that came back from the receiver.
     fn on_answer(&mut self, now: Time, answer: &RatePacket) {
         let Some(asked_at) = self.asked_at.filter(|_| answer.serial == self.packet.serial) else {
             return;
@@ -220,7 +220,7 @@ impl SpercState {
         }
     }
 
-    /// Continues without a rate.
+    /// Continues at line rate with a limited window, in `phase`, because no link gives a rate.
     fn fall_back(&mut self, phase: SpercPhase) {
         (self.phase, self.rate, self.numbers) = (phase, self.config.line, Vec::new());
     }
@@ -231,7 +231,7 @@ impl SpercState {
         Rate(rate as u64).max(Rate(line.0 / LEAST)).max(Rate(1)).min(line)
     }
 
-    /// Returns whether the flow wants rates.
+    /// Returns whether the flow sends rate packets in its phase.
     const fn wants_rates(&self) -> bool {
         matches!(
             self.phase,
@@ -242,7 +242,7 @@ impl SpercState {
         )
     }
 
-    /// Processes the loss of the rate packet in flight.
+    /// Processes that the rate packet in flight did not come back in time.
     fn on_answer_timeout(&mut self, now: Time) {
         self.unanswered = self.unanswered.saturating_add(1);
         self.ignored = self.ignored.saturating_add(self.data_acked.into());
@@ -262,7 +262,7 @@ impl SpercState {
         }
     }
 
-    /// Returns the rate packet that leaves now.
+    /// Returns the rate packet to send now, with its next serial number.
     fn next_rate_packet(&mut self, now: Time) -> RatePacket {
         let epoch = epoch_of(now, self.config.base_rtt);
         let weight = if self.config.weights { self.config.starts.open() } else { 1 };
@@ -281,7 +281,7 @@ impl SpercState {
         leaves
     }
 
-    /// Returns the header of a speculative packet that leaves now.
+    /// Returns the header fields of a speculative packet that leaves now.
     fn next_speculation(&mut self) -> Option<Speculation> {
         let StartEpoch { epoch, weight } = self.packet.started;
         let number = if self.config.together {

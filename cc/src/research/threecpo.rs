@@ -30,26 +30,26 @@ use matching::Matching;
 pub use throttle::{Throttle, ThrottleConfig};
 use watermark::Watermark;
 
-/// Flits that an operation puts on a link of each member.
+/// Flits that an operation puts on a link of each member, by direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OperationFlits {
-    /// Flits on the way to the memory: most of a write.
+    /// Flits towards the memory that is accessed: most of a write.
     pub request: u16,
-    /// Flits on the way back: most of a read.
+    /// Flits back from the memory to the requester: most of a read.
     pub response: u16,
 }
 
 /// The two classes of traffic, each with tokens and a watermark of its own (section 6.1.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlitClass {
-    /// Flits on the way to memories.
+    /// Flits towards the memories that operations access.
     Request,
-    /// Flits on the way back.
+    /// Flits back from the memories to the requesters.
     Response,
 }
 
 impl OperationFlits {
-    /// Returns the flits of a class.
+    /// Returns the operation's flits of `class`.
     #[must_use]
     pub const fn of(self, class: FlitClass) -> u16 {
         match class {
@@ -58,7 +58,7 @@ impl OperationFlits {
         }
     }
 
-    /// Returns the class with the most flits.
+    /// Returns the class to which most flits of the operation belong.
     #[must_use]
     pub const fn main_class(self) -> FlitClass {
         if self.request >= self.response { FlitClass::Request } else { FlitClass::Response }
@@ -75,20 +75,20 @@ pub struct ThreeCpo {
     config: Arc<ThreeCpoConfig>,
     me: usize,
     classes: [ClassState; 2],
-    /// Operations of others, oldest first (`Remote Op Queue`).
+    /// Operations of other members that arrived here, oldest first (`Remote Op Queue`).
     remote: VecDeque<RemoteOperation>,
-    /// Latency of the last operation in cycles.
+    /// Cycles from the departure to the answer of the operation answered last.
     latency: u64,
-    /// Departure cycle of the last multicast, and the cycles since the one before.
+    /// Cycle in which the last multicast operation left, and the cycles since the one before.
     last: Option<u64>,
     gap: u64,
-    /// Departure cycle of the probe under way, if any.
+    /// Cycle in which the operation that serves as probe left, if one is under way.
     probe: Option<u64>,
-    /// First cycle with tokens if nothing happens until then.
+    /// First cycle in which tokens allow an operation if nothing happens until then.
     ready: u64,
 }
 
-/// State of one class.
+/// Tokens and watermark of one class of flits.
 #[derive(Clone, Debug)]
 struct ClassState {
     class: FlitClass,
@@ -97,7 +97,7 @@ struct ClassState {
     watermark: Watermark,
 }
 
-/// An operation of another member.
+/// An operation of another member that arrived here.
 #[derive(Clone, Copy, Debug)]
 struct RemoteOperation {
     from: u16,
@@ -136,7 +136,7 @@ impl ThreeCpo {
         self.ready
     }
 
-    /// Recomputes the first cycle with tokens.
+    /// Recomputes the first cycle in which tokens allow an operation.
     fn update_ready(&mut self) {
         let wm_max = self.config.wm_max;
         let ready = |class: &ClassState| class.bucket.ready_at(class.watermark.value(), wm_max);
@@ -188,7 +188,7 @@ impl ThreeCpo {
         self.update_ready();
     }
 
-    /// Records the answer to an operation that left at `sent`.
+    /// Records, in cycle `now`, the answer to an operation that left in cycle `sent`.
     pub fn on_done(&mut self, now: u64, sent: u64, flits: OperationFlits, multicast: bool) {
         self.advance(now);
         self.latency = now.saturating_sub(sent);
@@ -207,7 +207,8 @@ impl ThreeCpo {
         self.update_ready();
     }
 
-    /// Returns the watermark of a class, for observers.
+    /// Returns the watermark of a class of flits, for observers: the rate at which its tokens
+    /// arrive.
     #[must_use]
     pub const fn watermark(&self, class: FlitClass) -> f64 {
         self.classes[class as usize].watermark.value()
@@ -235,7 +236,7 @@ impl ThreeCpo {
 }
 
 impl ClassState {
-    /// Charges the matched flits at `cost` tokens each.
+    /// Takes `cost` tokens for each flit that `matched` reports as matched.
     fn charge(&mut self, matched: impl FnOnce(&mut Matching, usize) -> i32, me: usize, cost: f64) {
         let tokens = f64::from(matched(&mut self.matching, me)) * cost;
         self.bucket.debit(tokens);

@@ -16,60 +16,65 @@ const REFERENCE_BDP: f64 = 150_000.0;
 /// "MTU" is a whole packet in nominal bytes, as [`crate::Feedback::bytes`] counts them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SmarttConfig {
-    /// The slower of the two ends' links.
+    /// Rate of the slower of the two ends' links.
     pub line: Rate,
-    /// Unloaded round-trip time of an MTU packet over the longest path (`brtt`).
+    /// Round-trip time of a full packet over the longest path of the idle network (`brtt`).
     pub base_rtt: Span,
-    /// Largest packet in nominal bytes.
+    /// Size of a full packet in nominal bytes (UDP payload and 48 bytes for headers).
     pub mtu: u32,
     /// Floor of the measured base round-trip time in the bandwidth-delay product. Zero for none;
     /// hosts whose own jitter exceeds the network's delay need one.
     pub min_base_rtt: Span,
-    /// Floor of the largest window, in bytes. Zero for none.
+    /// Lower bound of the largest congestion window, in bytes. Zero for none.
     pub min_max_wnd: u64,
-    /// Floor of the window, in bytes: one MTU.
+    /// Smallest congestion window in bytes: one MTU.
     pub min_wnd: f32,
-    /// Largest (and first) window over the bandwidth-delay product: 1.25 (section 3.5).
+    /// Largest (and initial) congestion window over the bandwidth-delay product: 1.25 (section
+    /// 3.5).
     pub max_wnd_bdp: f32,
     /// Target round-trip time over the base round-trip time (`trtt / brtt`): 1.5 (section 3.5).
     pub target: f32,
-    /// Fair decrease (`fd`): 0.8, whatever the network (section 3.5).
+    /// Strength of the fair decrease (`fd`): 0.8, whatever the network (section 3.5).
     pub fd: f32,
-    /// Multiplicative decrease (`md`): 2 with trimming, 4 without (sections 3.2.2 and 3.3).
+    /// Strength of the multiplicative decrease (`md`): 2 with trimming, 4 without (sections 3.2.2
+    /// and 3.3).
     pub md: f32,
     /// Fair increase (`fi`): 0.25 times the network's bandwidth-delay product over that of 100 Gb/s
     /// and 12 us (section 3.5).
     pub fi: f32,
-    /// Multiplicative increase (`mi`): `brtt / (trtt - brtt)` (section 3.2.4), scaled like `fi`.
+    /// Strength of the multiplicative increase (`mi`): `brtt / (trtt - brtt)` (section 3.2.4),
+    /// scaled like `fi`.
     pub mi: f32,
-    /// MTUs of window per uncongested MTU in FastIncrease: 2 (section 3.4).
+    /// MTUs of window per MTU acknowledged without congestion in FastIncrease: 2 (section 3.4).
     pub k: f32,
     /// Queueing delay below which a round-trip time is "close to the base RTT" (algorithm 3 line 2):
     /// 1 us (uet-htsim), a quarter of the base RTT on hosts with jitter.
     pub near: Span,
-    /// Window after QuickAdapt over the bytes that got through: 0.8 (section 3.5).
+    /// Window after QuickAdapt, as a multiple of the bytes that got through: 0.8 (section 3.5).
     pub qa_scaling: f32,
-    /// Weight of one packet in the share of marked packets: 0.05 (uet-htsim `exp_avg_alpha`).
+    /// Weight of one packet in the moving average of the share of marked packets: 0.05 (uet-htsim
+    /// `exp_avg_alpha`).
     pub wtd_alpha: f32,
     /// Share of marked packets from which the window may shrink: 0.25 (section 3.6.1). Zero switches
     /// wait-to-decrease off.
     pub wtd_threshold: f32,
-    /// Marks are evaluated; without them a packet beyond the target counts as marked.
+    /// Marks are evaluated; without them a packet delayed beyond the target counts as marked.
     pub ecn: bool,
-    /// Delay is evaluated; without it a marked packet counts as four thirds of the target.
+    /// Delay is evaluated; without it a marked packet counts as delayed by four thirds of the
+    /// target.
     pub delay: bool,
-    /// QuickAdapt is on: yes.
+    /// QuickAdapt is on, which sets the window to the bytes that got through in a round trip: yes.
     pub quick_adapt: bool,
     /// QuickAdapt ignores the ACKs of packets that were in flight (algorithm 2 line 8): yes.
     pub ignore: bool,
-    /// QuickAdapt also ignores their trims: no (algorithm 1 line 29).
+    /// QuickAdapt also ignores the trimmed packets among those in flight: no (algorithm 1 line 29).
     pub ignore_trims: bool,
-    /// FastIncrease is on: yes.
+    /// FastIncrease is on, which raises the window quickly while paths are empty: yes.
     pub fast_increase: bool,
 }
 
 impl SmarttConfig {
-    /// Returns the defaults of section 3.5 for `network`.
+    /// Returns SMaRTT's default parameters (section 3.5) for `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // gains are single precision by choice
     pub fn new(network: &NetworkProfile) -> Self {

@@ -1,4 +1,4 @@
-//! Parameters of STrack (table 1).
+//! Parameters of STrack (table 1 of Le et al., "STrack").
 
 use squall_base::{Rate, Span};
 
@@ -10,7 +10,7 @@ use crate::tuning::Parameter;
 
 /// Bandwidth-delay product in bytes of the network that table 1 scales from: 100 Gb/s times 12 us.
 const REFERENCE_BDP: f64 = 150_000.0;
-/// Base round-trip time of that network, in nanoseconds.
+/// Base round-trip time of the network that table 1 scales from, in nanoseconds.
 const REFERENCE_RTT: f64 = 12_000.0;
 
 /// Parameters of [`crate::Strack`]. [`StrackConfig::new`] derives the defaults of table 1; every
@@ -19,35 +19,36 @@ const REFERENCE_RTT: f64 = 12_000.0;
 /// "MTU" is a whole packet in nominal bytes, as [`crate::Feedback::bytes`] counts them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StrackConfig {
-    /// The slower of the two ends' links.
+    /// Rate of the slower of the two ends' links.
     pub line: Rate,
-    /// Unloaded round-trip time of an MTU packet over the longest path (`net_base_rtt`).
+    /// Round-trip time of a full packet over the longest path of the idle network (`net_base_rtt`).
     pub base_rtt: Span,
-    /// Largest packet in nominal bytes.
+    /// Size of a full packet in nominal bytes (UDP payload and 48 bytes for headers).
     pub mtu: u32,
     /// Floor of the measured base round-trip time in the bandwidth-delay product. Zero for none;
     /// hosts whose own jitter exceeds the network's delay need one.
     pub min_base_rtt: Span,
-    /// Floor of the largest window, in bytes. Zero for none.
+    /// Lower bound of the largest congestion window, in bytes. Zero for none.
     pub min_max_wnd: u64,
-    /// Floor of the window, in bytes: one MTU.
+    /// Smallest congestion window in bytes: one MTU.
     pub min_wnd: f32,
-    /// Largest (and first) window over the bandwidth-delay product: 1 ("roughly the BDP", section 3).
+    /// Largest (and initial) congestion window over the bandwidth-delay product: 1 ("roughly the
+    /// BDP", section 3).
     pub max_wnd_bdp: f32,
-    /// Queueing delay aimed at (`target_Qdelay`): one base RTT.
+    /// Queueing delay at which the algorithm aims (`target_Qdelay`): one base RTT.
     pub target_qdelay: Span,
-    /// Queueing delay of heavy congestion (`target_Qhigh`): three target delays.
+    /// Queueing delay that counts as heavy congestion (`target_Qhigh`): three target delays.
     pub target_qhigh: Span,
-    /// Weight of one ACK in the average queueing delay (`ewma`): 0.125.
+    /// Weight of one ACK in the moving average of the queueing delay (`ewma`): 0.125.
     pub ewma: f32,
     /// Bytes a full window adds when its packets were delayed but not marked (`beta`): `5 MTU bdp_sf`.
     pub beta: f32,
-    /// Bytes added every base RTT: `0.15 MTU bdp_sf` (`eta`).
+    /// Bytes that the window grows by every base RTT: `0.15 MTU bdp_sf` (`eta`).
     pub eta: f32,
     /// Gain of the increase below the target delay, in bytes per nanosecond (`alpha`):
     /// `4 bdp_sf delay_sf MTU / base_rtt`.
     pub alpha: f32,
-    /// Weight of the excess delay in the multiplicative decrease (`gamma`): 0.8.
+    /// Weight of the delay above the target in the multiplicative decrease (`gamma`): 0.8.
     pub gamma: f32,
     /// Smallest factor of one multiplicative decrease: 0.5 (algorithm 3 line 14).
     pub max_md_jump: f32,
@@ -60,11 +61,12 @@ pub struct StrackConfig {
     /// Packets out of order after which the overtaken ones count as lost: one and a half windows,
     /// as with other algorithms. The paper has one window, at least five packets (section 3.3.2).
     pub threshold: LossThreshold,
-    /// Silence before a probe: 3 base RTTs (algorithm 1 line 12). [`Span::MAX`] for never.
+    /// Silence of the peer after which the sender probes it: 3 base RTTs (algorithm 1 line 12).
+    /// [`Span::MAX`] for never.
     pub probe_after: Span,
 }
 
-/// The paper's threshold (section 3.3.2).
+/// Loss threshold of the STrack paper (section 3.3.2).
 const PAPER: LossThreshold = LossThreshold { windows: 1.0, packets: 5 };
 
 /// Our default beyond the paper: losses shrink the window, and the loss threshold is that of other
@@ -99,7 +101,7 @@ const OOO_PACKETS: Parameter<StrackConfig> = Parameter {
 };
 
 impl StrackConfig {
-    /// Returns the defaults of table 1 for `network`.
+    /// Returns STrack's default parameters (table 1 of its paper) for `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // gains are single precision by choice
     pub fn new(network: &NetworkProfile) -> Self {
@@ -173,7 +175,7 @@ tunable! {
 }
 
 impl SenderParameters for StrackConfig {
-    /// Returns the acknowledgements of section 3.3.1.
+    /// Returns how STrack's receivers acknowledge (section 3.3.1).
     fn acks(&self) -> AckStyle {
         AckStyle { lowest_segment: true, ..AckStyle::default() }
     }

@@ -26,7 +26,7 @@ impl FairCc for Strack {
 }
 
 impl Strack {
-    /// Processes any report.
+    /// Processes any report, with VAI and SF.
     #[inline(never)]
     fn on_any_fairly(&mut self, feedback: &Feedback<'_>, fairness: &mut Fairness<Reference>) {
         if let (FeedbackKind::Acked, Some(rtt)) = (feedback.kind, feedback.rtt) {
@@ -40,7 +40,8 @@ impl Strack {
         fairness.set_reference(self.cwnd);
     }
 
-    /// Processes an acknowledgement with a round-trip time in nanoseconds that is no new base.
+    /// Processes, with VAI and SF, an acknowledgement whose round-trip time in nanoseconds is no
+    /// new base RTT.
     #[inline(always)]
     fn on_ack_fairly(
         &mut self,

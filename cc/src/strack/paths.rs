@@ -13,7 +13,7 @@ use crate::tuning::{Parameter, Tunable};
 
 /// Number of paths that the bitmap holds (algorithm 2 line 1, `max_paths`).
 pub(crate) const MAX_PATHS: u16 = 256;
-/// Smallest number of paths considered (line 18).
+/// Smallest number of paths in use, however small the window (algorithm 2 line 18).
 const MIN_ACTIVE: u32 = 8;
 const WORDS: usize = MAX_PATHS as usize / 64;
 
@@ -29,11 +29,11 @@ const WORDS: usize = MAX_PATHS as usize / 64;
 /// the first packet that meets a bit clears it.
 #[derive(Clone, Debug)]
 pub struct StrackPaths {
-    /// A set bit means that the path brought a mark and has not been skipped since.
+    /// One bit per path: set if the path brought a mark and has not been skipped since.
     marked: [u64; WORDS],
-    /// Number of paths.
+    /// Number of paths (UDP source ports).
     paths: u16,
-    /// Path chosen last.
+    /// Path that the latest packet took (round robin continues from it).
     rr: u16,
     /// Path of the last ACK if it was unmarked (`next_path_id`).
     next: Option<u16>,
@@ -42,12 +42,12 @@ pub struct StrackPaths {
 /// Parameters of [`StrackPaths`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StrackPathsConfig {
-    /// Number of paths, at most 256.
+    /// Number of paths (UDP source ports), at most 256.
     pub paths: u16,
 }
 
 impl StrackPathsConfig {
-    /// Uses all of `paths` paths.
+    /// Returns parameters with which every flow uses all of `paths` paths.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
         Self { paths }
@@ -120,7 +120,7 @@ impl StrackPaths {
 }
 
 impl PathSelector for StrackPaths {
-    /// Chooses a path (`choose_path`).
+    /// Returns the path of the next packet (`choose_path`).
     fn pick(&mut self, _now: Time, cwnd_packets: u32) -> u16 {
         if let Some(path) = self.next.take() {
             self.rr = path; // lines 12 to 14

@@ -21,7 +21,7 @@ use squall_netsim::topology::{FatTree, Node, Tier, Topology};
 use super::super::emulation::{Delivery, Emulation, Route};
 use super::{Activity, Coordinator, Pace};
 
-/// Histories in a run that nobody has given a number.
+/// Number of histories that a run checks unless `SQUALL_SEEDS` is set.
 const SEEDS: u64 = 500;
 /// Bytes of a packet on the wire beyond its UDP payload.
 const OVERHEAD: u32 = 48;

@@ -75,14 +75,14 @@ primitives! {
 #[derive(Clone, Copy)]
 pub(super) struct Soft<F, const N: usize>(F);
 
-/// IEEE 754, 16 bits.
+/// Floating-point number of 16 bits in the half-precision format of IEEE 754.
 pub(super) type Half = Soft<ieee::Half, 2>;
-/// Brain float, 16 bits.
+/// Floating-point number of 16 bits in the bfloat16 format.
 pub(super) type BFloat = Soft<ieee::BFloat, 2>;
-/// The platform's `long double`.
+/// The platform's `long double`: the 80-bit x87 format, in 16 bytes.
 #[cfg(any(target_arch = "x86_64", target_arch = "x86"))]
 pub(super) type Extended = Soft<ieee::X87DoubleExtended, 16>;
-/// The platform's `long double`.
+/// The platform's `long double`: the 128-bit quadruple-precision format of IEEE 754.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "x86")))]
 pub(super) type Extended = Soft<ieee::Quad, 16>;
 

@@ -1,4 +1,5 @@
-//! Counts of what the engine keeps for operations, messages and channels that have not ended.
+//! Counts of the entries that the engine keeps for operations, messages and channels that have not
+//! ended.
 
 use core::fmt::Write as _;
 

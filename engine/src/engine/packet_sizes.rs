@@ -10,7 +10,8 @@ use crate::peers::Peers;
 use crate::reliability::PdcId;
 use crate::report::Report;
 
-/// Builds a [`PathSizeUpdate`] from the fields of an engine.
+/// Builds a [`PathSizeUpdate`], which changes the packet size of a path, from the fields of an
+/// engine.
 macro_rules! paths {
     ($engine:expr) => {
         crate::engine::packet_sizes::PathSizeUpdate {
@@ -47,13 +48,13 @@ impl Engine {
     }
 }
 
-/// Number of transmissions of the first packets to a peer before their length is blamed although
-/// the peer answers nothing: a third of a second with the timeouts of
-/// [`crate::reliability::Config`], a quarter of them in the last two thirds. The probe that asks whether
-/// the peer is reachable may be queued behind equally long packets.
+/// Number of transmissions of the first packets to a peer after which their length is taken as the
+/// cause, although the peer has never answered: a third of a second with the timeouts of
+/// [`crate::reliability::Config`], a quarter of them in the last two thirds. The probe that asks
+/// whether the peer is reachable may be queued behind equally long packets.
 const PATIENCE: u8 = 31;
 
-/// The parts of an engine that change with the packet size of a path.
+/// The parts of an engine that change when the packet size of a path changes.
 pub(super) struct PathSizeUpdate<'a> {
     pub(super) peers: &'a mut Peers,
     pub(super) contexts: &'a mut Contexts,
@@ -97,8 +98,8 @@ impl PathSizeUpdate<'_> {
         self.report.push_notice(Notice::PacketSize { host: to, bytes: size, guessed });
     }
 
-    /// Tries the configured size again on paths where that is due. No timer runs for it, because a
-    /// sender has other timers.
+    /// Tries the configured packet size again on paths where that is due. No timer runs for it,
+    /// because a sender has other timers.
     pub(super) fn raise_packet_sizes(&mut self, now: Time) {
         while let Some((to, size)) = self.peers.paths.take_due_raise(now) {
             self.set_packet_size(to, size, true);

@@ -13,7 +13,8 @@ use crate::reliability::{PeerKey, emit_rates, rates_of};
 use crate::wire;
 
 impl Engine {
-    /// Adds the waiting rate packets to `batch`, and releases data that waited for them.
+    /// Adds the rate packets that wait to be sent to `batch`, and releases data that waited for
+    /// them.
     #[cold]
     #[inline(never)]
     pub(super) fn poll_rates(&mut self, now: Time, batch: &mut Batch) {
@@ -29,7 +30,7 @@ impl Engine {
 }
 
 impl<M: Memory> PacketReceiver<'_, M> {
-    /// Handles a rate packet.
+    /// Handles a rate packet, by which the links of a path report the rate that a flow may use.
     #[cold]
     #[inline(never)]
     pub(super) fn handle_rates(&mut self, packet: &wire::RatePacket<'_>) {

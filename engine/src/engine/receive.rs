@@ -41,14 +41,14 @@ use parse::DataPacket;
 /// Marks that the network put on a packet, besides its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PacketMarks {
-    /// The packet is marked Congestion Experienced.
+    /// A switch marked the packet Congestion Experienced (ECN).
     pub ce: bool,
-    /// A switch removed the payload (known from the DSCP).
+    /// A switch removed the packet's payload, which the receiver knows from the DSCP.
     pub trimmed: bool,
 }
 
-/// State for processing one packet or shared-memory record: the engine, the time, and the source
-/// address.
+/// State for processing one received packet or shared-memory record: the engine, the time, and the
+/// source address.
 pub(super) struct PacketReceiver<'a, M> {
     pub(super) engine: &'a mut Engine,
     pub(super) mem: &'a mut M,
@@ -90,7 +90,7 @@ impl Engine {
         }
     }
 
-    /// Handles a packet: a UDP payload without CRC trailer.
+    /// Handles one received packet: a UDP payload without CRC trailer.
     pub fn handle_packet<M: Memory>(
         &mut self,
         now: Time,
@@ -136,7 +136,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
         self.handle_packet_without_data(packet, cc::Hops::NONE);
     }
 
-    /// Handles a packet that does not take the usual path.
+    /// Handles a packet of a peer of another implementation, or a packet behind private headers.
     #[cold]
     fn handle_unusual(&mut self, arrival: &Arrival, bytes: &[u8]) {
         if self.engine.config.wire.is_some() {

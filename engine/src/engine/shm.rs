@@ -33,21 +33,21 @@ use crate::shm::{ClosingState, InFlight, RecordOutcome, RecordOutput, Room};
 /// A verified peer. If it is on this host, a shared-memory channel to it may be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VerifiedPeer {
-    /// The peer.
+    /// The peer that passed the handshake.
     pub peer: PeerId,
-    /// Address of the peer.
+    /// Socket address of the verified peer.
     pub addr: SocketAddr,
     /// Instance of the peer that was verified.
     pub instance: Instance,
-    /// This endpoint started the handshake. The other end then opens the channel, because it knows
-    /// that both have verified each other.
+    /// True if this endpoint started the handshake. The other end then opens the channel, because
+    /// it knows that both have verified each other.
     pub asked: bool,
 }
 
 /// The way in which a shared-memory channel ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ShmCloseReason {
-    /// The peer's process exited.
+    /// The process at the other end of the channel exited.
     Died,
     /// The peer closed the channel or sent something invalid; its process lives.
     Closed,
@@ -60,7 +60,7 @@ pub struct ShmInterface<'a> {
 }
 
 impl Engine {
-    /// Returns the driver's interface to the shared-memory channels.
+    /// Returns the interface by which the driver operates the shared-memory channels.
     #[inline]
     pub const fn shm(&mut self) -> ShmInterface<'_> {
         ShmInterface { engine: self }
@@ -68,7 +68,7 @@ impl Engine {
 }
 
 impl ShmInterface<'_> {
-    /// Returns the next peer that was verified.
+    /// Returns the next peer that passed the handshake, for the driver to open a channel to.
     pub fn poll_verified_peer(&mut self) -> Option<VerifiedPeer> {
         loop {
             let (peer, asked) = self.engine.shm.next_verified_peer()?;
@@ -138,7 +138,7 @@ impl ShmInterface<'_> {
         }
     }
 
-    /// Handles a record that arrived.
+    /// Handles a record that arrived on a shared-memory channel.
     #[inline]
     pub fn handle_record<M: Memory>(
         &mut self,
@@ -297,7 +297,7 @@ impl ShmInterface<'_> {
         }
     }
 
-    /// Returns the number of the peer's records that it may consider taken.
+    /// Returns the number of the peer's records on a channel that the peer may consider taken.
     #[must_use]
     #[inline]
     pub fn taken(&self, id: ShmId) -> u64 {
@@ -313,7 +313,7 @@ impl ShmInterface<'_> {
         shm.get(id).map_or(Room::Ample, |shm| inbox.room(shm.peer, config, peers))
     }
 
-    /// Returns whether [`ShmInterface::transmit`] may have something to do.
+    /// Returns whether [`ShmInterface::transmit`] may have records to send.
     #[must_use]
     #[inline]
     pub fn has_records(&self) -> bool {
@@ -354,7 +354,7 @@ impl ShmInterface<'_> {
         }
     }
 
-    /// Handles the end of a shared-memory channel.
+    /// Handles the end of a shared-memory channel, which the driver reports.
     pub fn handle_end(&mut self, now: Time, id: ShmId, how: ShmCloseReason) {
         let Some(shm) = self.engine.shm.get(id) else { return };
         let died = how == ShmCloseReason::Died && !shm.peer_closed;
@@ -376,7 +376,7 @@ impl ShmInterface<'_> {
         self.engine.shm.next_ended()
     }
 
-    /// Sends a close notification on a channel, because this end shuts down.
+    /// Sends a close notification on a shared-memory channel, because this endpoint shuts down.
     pub(super) fn send_close_notification(&mut self, id: ShmId) {
         if let Some(shm) = self.engine.shm.get_mut(id)
             && shm.closing == ClosingState::NotNeeded

@@ -5,8 +5,8 @@ use crate::base::{Span, Time};
 use crate::channel::ChannelId;
 use crate::outbound::drop_untaken;
 
-/// Time for which a peer that does not close its contexts when it is asked may still retransmit its
-/// last packets. Such peers retransmit after milliseconds, and give up after some of these.
+/// Time for which a peer that does not close its contexts on request may still retransmit its last
+/// packets. Such peers retransmit within milliseconds, and soon give up.
 const UNASKED_PATIENCE: Span = Span::millis(200);
 
 /// The shutdown of an engine at a given time. The user may wait until [`Engine::is_idle`], as long as

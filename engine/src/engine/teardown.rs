@@ -14,7 +14,8 @@ use crate::peers::{DestinationError, Peers};
 use crate::reliability::{PdcFailure, PdcId, PeerKey};
 use crate::report::Losses;
 
-/// The number of peers on the host of a silent peer that are asked for a sign of life at a time.
+/// Largest number of peers on the host of a silent peer that are asked for a sign of life at a
+/// time.
 const MOST_ASKED: usize = 4;
 
 /// An engine and the time, for ending operations, channels and peers.
@@ -48,7 +49,7 @@ impl Teardown<'_> {
         Some(context)
     }
 
-    /// Handles the orderly close of a context.
+    /// Handles a context that the peer or this endpoint closed in good order.
     pub(super) fn handle_context_closed(&mut self, id: PdcId) {
         if let Some(context) = self.remove_context(id.into(), OpError::Closed) {
             self.engine.outbound.handle_context_closed(&mut step!(self.engine, self.now), *context);
@@ -91,7 +92,7 @@ impl Teardown<'_> {
         }
     }
 
-    /// Handles a packet that has had no answer for `waited`.
+    /// Handles a packet for which the peer has sent no answer for the time `waited`.
     pub(super) fn handle_unanswered_packet(&mut self, id: PdcId, waited: Span) {
         let Some(context) = self.engine.contexts.get(id.into()) else { return };
         let peer = context.peer;
@@ -269,8 +270,8 @@ impl Engine {
         self.shm.exclude_absence(now, absent);
     }
 
-    /// Ends every operation and every receive that names a peer, because this endpoint has lost its
-    /// network for good. `errno` is the system's error number.
+    /// Ends every operation, and every receive that names a peer, because this endpoint has lost
+    /// its network for good. `errno` is the system's error number.
     pub fn handle_isolation(&mut self, now: Time, errno: i32) {
         for peer in self.peers.ids() {
             let state = self.peers.get(peer);

@@ -1,4 +1,4 @@
-//! Address-vector membership, and eviction of idle peers.
+//! Membership of peers in the application's address vector, and eviction of idle peers.
 
 use core::net::SocketAddr;
 

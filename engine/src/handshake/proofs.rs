@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::reliability::Association;
 use crate::wire::{Handshake, Stage};
 
-/// One of the two endpoints of a handshake: who it is, and where it receives.
+/// One of the two endpoints of a handshake: its identity and its address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Party {
     pub(super) instance: Instance,
@@ -120,12 +120,12 @@ impl Transcript<REFUSAL_WORDS> {
     }
 }
 
-/// A handshake that was recorded on its way between two endpoints.
+/// A handshake that was recorded on its way between two endpoints, for decryption of a capture.
 #[derive(Clone, Debug)]
 pub struct RecordedHandshake {
-    /// Instance of the endpoint that began the handshake.
+    /// Instance number of the endpoint that began the recorded handshake.
     pub initiator: Instance,
-    /// Instance of the endpoint that answered it.
+    /// Instance number of the endpoint that answered the recorded handshake.
     pub responder: Instance,
     /// Secret of the two endpoints. `None` if the sender of the packet has not proven that it knows
     /// the key.

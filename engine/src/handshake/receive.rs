@@ -15,10 +15,10 @@ use crate::peers::{Confirmation, PeerInstance, Peers};
 use crate::reliability::{Pdcs, PeerKey};
 use crate::wire::{Handshake, Reason, ReturnCode, Stage, WIRE_VERSION};
 
-/// The outcome of a handshake packet.
+/// The outcome of processing a received handshake packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HandshakeOutcome {
-    /// The packet changes nothing for any peer.
+    /// The handshake packet changes nothing for any peer.
     Nothing,
     /// The peer is verified, and contexts in both directions may be used.
     Verified(PeerId),

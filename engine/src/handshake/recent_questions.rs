@@ -1,10 +1,10 @@
 //! Recognition of questions that are repeated because their answers get lost.
 
-/// Number of questions that can be told apart. Since unverified peers have no state, a flood of
-/// questions only makes other questions look like first ones.
+/// Number of questions that the endpoint can tell apart. Since unverified peers have no state, a
+/// flood of questions only makes other questions look like first ones.
 const PLACES: usize = 64;
 
-/// Number of times a question must arrive before its answers use any path set.
+/// Number of times a question must arrive before its answers use all path sets.
 const OFTEN: u8 = 3;
 
 /// The nonces of recent questions, and how often each arrived.

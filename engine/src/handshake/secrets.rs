@@ -1,4 +1,4 @@
-//! Secrets that handshakes yield, for drivers that encrypt packets.
+//! Secrets that handshakes yield, for drivers that encrypt packets with them.
 
 use core::net::SocketAddr;
 
@@ -10,11 +10,11 @@ use crate::config::Config;
 /// A secret that this endpoint and a peer have derived in a handshake.
 #[derive(Clone, Debug)]
 pub struct SharedSecret {
-    /// Address of the peer.
+    /// Address of the peer that shares the secret.
     pub peer: SocketAddr,
-    /// Instance of the peer.
+    /// Instance number of the peer that shares the secret.
     pub instance: Instance,
-    /// Secret that only holders of the job's key can derive.
+    /// Secret from the handshake that only holders of the job's key can derive.
     pub secret: PairSecret,
     /// This endpoint began the handshake. The peer has the secret only after
     /// [`SecretEvent::Confirmed`].
@@ -24,7 +24,7 @@ pub struct SharedSecret {
 /// A change of the secrets that this endpoint shares with its peers.
 #[derive(Clone, Debug)]
 pub enum SecretEvent {
-    /// A handshake has yielded a secret.
+    /// A handshake has yielded a new secret.
     Shared(SharedSecret),
     /// The peer at this address has the last secret that was shared with it.
     Confirmed(SocketAddr),
@@ -66,7 +66,7 @@ impl Handshakes {
         }
     }
 
-    /// Returns the next change of secrets.
+    /// Returns the next change of shared secrets and removes it from the queue.
     #[inline]
     pub(crate) fn pop_secret(&mut self) -> Option<SecretEvent> {
         self.secrets.pop_front()

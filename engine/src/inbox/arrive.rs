@@ -432,7 +432,7 @@ pub(super) const fn envelope_of(request: &StdRequest, source: PeerId) -> Envelop
     Envelope { space, source, tag: if tagged { request.match_bits } else { 0 } }
 }
 
-/// Returns the remote CQ data of a request.
+/// Returns the remote CQ data that a request carries, if any.
 #[inline]
 pub(super) const fn data_of(request: &StdRequest) -> Option<u64> {
     match request.body {

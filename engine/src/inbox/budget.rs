@@ -57,35 +57,38 @@ use crate::shm::record::MAX_SHORT;
 use crate::shm::{MAX_RING, Room};
 use crate::step::Step;
 
-/// Bytes charged for a message besides its payload.
+/// Bytes of the budget that a message is charged for its header, in addition to its payload.
 const HEADER_COST: u64 = 256;
 
-/// Number of peers that may use all of an endpoint's memory. If there are more, each has a share.
+/// Number of peers up to which each may use all of an endpoint's memory for unmatched messages. If
+/// there are more peers, each has a share.
 const ALONE: usize = 1;
-/// An endpoint's memory is divided by this number for one peer of the job, where there are several peers.
+/// Divisor of an endpoint's memory for unmatched messages that gives the share of one peer of the
+/// job, where there are several peers.
 const SHARES: u64 = 4;
-/// The divisors for the share of all peers outside the job together, and for the share of one of them.
+/// Divisors for the share of all peers outside the job together, and for the share of one of them.
 const OUTSIDE: u64 = 4;
 const ONE_OUTSIDE: u64 = 16;
-/// The divisor for the headers that are reserved for each peer of the job, and the most headers that are reserved.
+/// Divisor that gives the number of headers reserved for each peer of the job, and the largest such
+/// number.
 const RESERVE: u64 = 1024;
 const MAX_RESERVE: u64 = 64;
 
-/// The most bytes of a channel's messages that are kept beyond all limits. An honest sender puts at most a ring's
-/// length into the ring after it was shown that there is no room, and the receiver shows that a few records late; hence
-/// the factor of two.
+/// Largest number of bytes of a channel's messages that are kept beyond all limits. An honest
+/// sender puts at most a ring's length into the ring after it was shown that there is no room, and
+/// the receiver shows that a few records late; hence the factor of two.
 const MAX_BEYOND: u64 = 2 * MAX_RING;
 
-/// The memory that a set of messages is charged for.
+/// Memory and headers that a set of messages is charged for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
     bytes: u64,
-    /// Headers of messages that wait for a receive.
+    /// Number of charged headers of messages that wait for a receive.
     waiting: u64,
-    /// Headers of messages that arrived before their turn in the sender's order.
+    /// Number of charged headers of messages that arrived before their turn in the sender's order.
     early: u64,
-    /// Ring bytes of messages that were kept although there was no room for their headers, or for
-    /// their bytes.
+    /// Ring bytes of messages that were kept although the budget had no room for their headers, or
+    /// for their bytes.
     beyond_headers: u64,
     beyond_bytes: u64,
 }
@@ -118,7 +121,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Returns whether there is room for the header of another message of a peer.
+    /// Returns whether the budget has room for the header of another message of a peer.
     pub(super) fn has_room(
         &self,
         (config, peers): (&Config, &Peers),
@@ -349,7 +352,7 @@ impl Budget {
         true
     }
 
-    /// Charges the header of a message.
+    /// Charges the header of a message to the accounts of its peer.
     fn charge_header(&mut self, peer: PeerId, charge: &mut Charge, kind: HeaderKind) {
         charge.header = kind;
         self.change_accounts(peer, charge.outside, |account| {
@@ -378,7 +381,7 @@ impl Budget {
         step.report.counters.unexpected_bytes = self.all.bytes;
     }
 
-    /// Releases everything that was charged for a message.
+    /// Releases everything that was charged to the budget for a message.
     pub(super) fn release(&mut self, step: &mut Step<'_>, message: &mut Message) {
         let (peer, charge) = (message.head.peer(), &mut message.charge);
         if charge.is_none() {
@@ -391,7 +394,7 @@ impl Budget {
         account.beyond_bytes -= core::mem::take(&mut charge.beyond_bytes);
     }
 
-    /// Counts what is charged, and checks that the accounts agree with each other.
+    /// Counts the memory that is charged, and checks that the accounts agree with each other.
     pub(super) fn count_holdings(&self, holdings: &mut Holdings) {
         let sum = |of: fn(&Account) -> u64| self.peers.iter().map(of).sum::<u64>();
         let (all, outside) = (&self.all, &self.outside);
@@ -406,7 +409,7 @@ impl Budget {
             && outside.early <= all.early;
     }
 
-    /// Changes every account that a message of a peer counts in.
+    /// Changes every account of the budget in which a message of a peer counts.
     fn change_accounts(&mut self, peer: PeerId, outside: bool, change: impl Fn(&mut Account)) {
         change(self.account_mut(peer));
         change(&mut self.all);
@@ -416,8 +419,8 @@ impl Budget {
     }
 }
 
-/// Returns the least number of ring bytes that a message of `len` bytes takes: its word and the shortest head, rounded
-/// up to whole cache lines.
+/// Returns the smallest number of ring bytes that a message of `len` bytes takes: its header word
+/// and the shortest head, rounded up to whole cache lines.
 const fn ring_bytes(len: u64) -> u64 {
     (24 + len).next_multiple_of(64)
 }

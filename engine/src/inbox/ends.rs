@@ -15,7 +15,7 @@ use crate::slab::Key;
 use crate::step::Step;
 
 impl Inbox {
-    /// Assigns a message to a receive, or to nothing. The payload that has arrived is copied there,
+    /// Assigns a message to a receive, or to none. The payload that has arrived is copied there,
     /// the rest will be placed there directly, and the message's own buffer is freed.
     pub(super) fn assign_receive<M: Memory>(
         &mut self,
@@ -35,8 +35,8 @@ impl Inbox {
         self.finish_if_complete(step, key);
     }
 
-    /// Returns the RMA read that [`SendRequest::Pull`] requests, or `None` if it is no longer
-    /// wanted.
+    /// Returns the RMA read that [`SendRequest::Pull`] requests, or `None` if the message needs it
+    /// no longer.
     pub(crate) fn pull_read(&self, key: Key) -> Option<TxOp> {
         let message = self.messages.get(key).filter(|m| m.broken.is_none())?;
         let Pull::Offered(offer) = message.head.pull else { return None };
@@ -53,7 +53,7 @@ impl Inbox {
         Some(op)
     }
 
-    /// Records that the RMA read of a message has started.
+    /// Records that the RMA read of a rendezvous message's payload has started.
     pub(crate) fn mark_pull_started(&mut self, key: Key) {
         if let Some(message) = self.messages.get_mut(key)
             && let Pull::Offered(offer) = message.head.pull
@@ -62,7 +62,7 @@ impl Inbox {
         }
     }
 
-    /// Handles the end of the RMA read of a message.
+    /// Handles the end of the RMA read of a rendezvous message's payload.
     pub(crate) fn handle_pull_end(&mut self, step: &mut Step<'_>, end: PullEnd) {
         let PullEnd { message: key, error } = end;
         let Some(message) = self.messages.get_mut(key) else { return };
@@ -121,7 +121,7 @@ impl Inbox {
         }
     }
 
-    /// Handles the end of a channel.
+    /// Handles the end of a channel: its incomplete messages fail with `error`.
     pub(crate) fn close_stream(&mut self, step: &mut Step<'_>, context: ChannelId, error: OpError) {
         self.abort_incomplete(step, context, error);
         self.streams.close(context);
@@ -139,7 +139,7 @@ impl Inbox {
         }
     }
 
-    /// Ends a message whose remaining data will not arrive.
+    /// Ends a message whose remaining data will never arrive.
     fn abort_message(&mut self, step: &mut Step<'_>, key: Key, error: OpError) {
         let Some(message) = self.messages.get_mut(key) else { return };
         message.broken = Some(error);
@@ -161,7 +161,7 @@ impl Inbox {
         }
     }
 
-    /// Drops a message that no receive can find.
+    /// Drops a message that was kept and that no receive can find any more.
     fn drop_message(&mut self, step: &mut Step<'_>, key: Key) {
         if let Some(mut message) = self.messages.remove(key) {
             self.budget.release(step, &mut message);

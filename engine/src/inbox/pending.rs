@@ -8,7 +8,7 @@ use crate::messages::{Message, Pull};
 use crate::operation::{PeerId, SubmitError};
 use crate::slab::{Key, Slab};
 
-/// The unfinished messages of an endpoint.
+/// The unfinished inbound messages of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     messages: Slab<Message>,
@@ -18,7 +18,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Adds an unfinished message.
+    /// Adds an unfinished inbound message and returns its key.
     pub(super) fn add(&mut self, message: Message) -> Key {
         let head = message.head;
         let key = self.messages.add(message);
@@ -28,7 +28,8 @@ impl Pending {
         key
     }
 
-    /// Records that the sender of a message waits for more than acknowledgements.
+    /// Records that the sender of a message waits for a read or a confirmation, beyond
+    /// acknowledgements.
     pub(super) fn insert_awaited(&mut self, context: ChannelId, id: u16, key: Key) {
         self.awaited.insert((context.index(), id, key));
     }

@@ -1,4 +1,4 @@
-//! Receive calls: post, peek, claim, cancel.
+//! The application's receive calls: post, peek, claim and cancel.
 
 use super::Inbox;
 use crate::base::RegionId;
@@ -45,7 +45,7 @@ impl Inbox {
         Ok(false)
     }
 
-    /// Posts a buffer. Returns whether it waits for a message.
+    /// Posts a receive buffer. Returns whether the buffer waits for a message.
     #[inline]
     fn post<M: Memory>(&mut self, step: &mut Step<'_>, mem: &mut M, op: RecvOp) -> bool {
         let wanted = match_request(&op);
@@ -136,7 +136,7 @@ impl Inbox {
     }
 }
 
-/// Returns the completion of a receive that was cancelled.
+/// Returns the completion of a receive that the application cancelled.
 pub(super) fn cancelled_completion(recv: &PostedRecv) -> Completion {
     failed_completion(recv, OpError::Cancelled)
 }

@@ -1,4 +1,4 @@
-//! Requests from the receiving half to the sending half.
+//! Requests from the receiving half of the engine to the sending half, such as a rendezvous read.
 
 use std::collections::VecDeque;
 
@@ -8,13 +8,13 @@ use crate::operation::{PeerId, RemoteSeg};
 use crate::ops::{OpWork, ReadOwner, TxOp};
 use crate::slab::Key;
 
-/// A request from the receiving half to the sending half.
+/// A request from the receiving half of the engine to the sending half.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SendRequest {
     /// Read the payload that a rendezvous offered ([`super::Inbox::pull_read`]).
     Pull(Key),
-    /// Notify the sender of a rendezvous that no more will be read, because everything was read or
-    /// because reading `failed`.
+    /// Notify the sender of a rendezvous that no more of the message will be read, because
+    /// everything was read or because reading `failed`.
     EndPull { peer: PeerId, offer: Offer, total: u64, failed: bool },
     /// Stop a read whose message has ended: its buffer must not be written any more.
     WithdrawPull(Key),
@@ -33,25 +33,25 @@ impl SendRequest {
     }
 }
 
-/// The pending requests to the sending half, in order.
+/// The queue of requests from the receiving half of the engine to the sending half.
 #[derive(Debug, Default)]
 pub(crate) struct SendRequestQueue {
     send_requests: VecDeque<SendRequest>,
 }
 
 impl SendRequestQueue {
-    /// Returns the number of requests.
+    /// Returns the number of waiting requests to the sending half.
     pub(super) fn len(&self) -> usize {
         self.send_requests.len()
     }
 
-    /// Returns whether there is no request.
+    /// Returns whether no request to the sending half waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.send_requests.is_empty()
     }
 
-    /// Takes the next request.
+    /// Takes the oldest request to the sending half.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<SendRequest> {
         self.send_requests.pop_front()

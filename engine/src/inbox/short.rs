@@ -15,7 +15,7 @@ use crate::shm::record::Short;
 use crate::step::Step;
 
 impl Inbox {
-    /// Handles a message of one record.
+    /// Handles a message that arrived as one shared-memory record.
     #[inline]
     pub(crate) fn handle_short_message<M: Memory>(
         &mut self,

@@ -1,4 +1,4 @@
-//! The message stream of each context: the order of its messages, and those that wait for room.
+//! The messages that arrive on each channel: their order, and those that wait for room.
 
 use crate::base::{Span, Time};
 use crate::channel::ChannelId;
@@ -10,17 +10,17 @@ use crate::slab::Key;
 use crate::step::Step;
 use crate::wire::NackCode;
 
-/// The message stream of one context.
+/// The messages that arrive on one channel: their order, and the one that waits for room.
 #[derive(Debug)]
 struct Stream {
     context: ChannelId,
     order: MessageOrder,
-    /// The first message of which packets are refused for want of room. The sender retransmits it
-    /// and those behind it.
+    /// The first message of which packets are refused for want of room. The sender retransmits its
+    /// packets and those behind it.
     held_back: HeldMessage,
 }
 
-/// A message that waits for room.
+/// The first message of which packets are refused because the receiver has no room for it.
 #[derive(Clone, Copy, Debug, Default)]
 struct HeldMessage {
     id: u16,
@@ -29,10 +29,11 @@ struct HeldMessage {
 }
 
 impl HeldMessage {
-    /// Time after which a refusal is outdated. Senders retry far more often.
+    /// Time after which the refusal of a packet no longer excuses a missing message. Senders retry
+    /// far more often.
     const FRESH: Span = Span::secs(5);
 
-    /// Records that a packet of message `id` was refused.
+    /// Records that the receiver refused a packet of message `id` for want of room.
     fn record_refusal(&mut self, now: Time, id: u16, order: &MessageOrder) {
         if now.since(self.at) > Self::FRESH || !order.is_before(self.id, id) {
             *self = Self { id, at: now };
@@ -46,17 +47,17 @@ impl HeldMessage {
     }
 }
 
-/// The message streams of all channels.
+/// The message streams of all channels, one for each.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    /// Streams, indexed by [`ChannelId::index`].
+    /// Message streams, indexed by [`ChannelId::index`].
     open: Vec<Option<Stream>>,
-    /// The user was notified that too many messages wait.
+    /// The user was notified that too many messages wait for a receive.
     overflow_reported: bool,
 }
 
 impl Streams {
-    /// Opens the stream of a channel.
+    /// Opens the message stream of a new channel.
     pub(super) fn open(&mut self, context: ChannelId) {
         if self.open.len() <= context.index() {
             self.open.resize_with(context.index() + 1, || None);
@@ -74,19 +75,19 @@ impl Streams {
         (stream.context == context).then_some(stream)
     }
 
-    /// Returns the order of a channel's messages.
+    /// Returns the ordering table of the messages on a channel.
     #[inline]
     pub(super) fn order(&mut self, context: ChannelId) -> Option<&mut MessageOrder> {
         self.get(context).map(|stream| &mut stream.order)
     }
 
-    /// Returns whether packets of a message are still to come.
+    /// Returns whether packets of a message have yet to arrive.
     pub(super) fn is_incomplete(&mut self, key: Key, head: &MessageHeader) -> bool {
         let seen = self.order(head.context).and_then(|order| order.state(head.id));
         seen == Some(IdState::Open(key))
     }
 
-    /// Closes the stream of a channel.
+    /// Closes the message stream of a channel that has ended.
     pub(super) fn close(&mut self, context: ChannelId) {
         if let Some(stream) = self.open.get_mut(context.index())
             && stream.as_ref().is_some_and(|stream| stream.context == context)
@@ -157,7 +158,7 @@ impl Streams {
         stalled.map(|stream| stream.context).collect()
     }
 
-    /// Applies `shift` to the times at which packets were refused.
+    /// Applies `shift` to the times at which packets were refused for want of room.
     pub(super) fn shift_times(&mut self, shift: impl Fn(&mut Time)) {
         self.open.iter_mut().flatten().for_each(|stream| shift(&mut stream.held_back.at));
     }

@@ -19,7 +19,7 @@ impl UnreportedLosses {
         self.0.push((peer, error));
     }
 
-    /// Returns the peers with unreported losses.
+    /// Returns the lost peers whose loss no receive has reported yet.
     pub(super) fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
         self.0.iter().map(|(peer, _)| *peer)
     }
@@ -74,7 +74,7 @@ impl Inbox {
         }
     }
 
-    /// Returns the peers that receives name.
+    /// Returns the peers that posted receives name as their source.
     pub(crate) fn awaited_peers(&self) -> Vec<PeerId> {
         self.posted.source_peers()
     }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 /// A map from match keys, with a hash function that is cheap for them.
 pub(super) type Map<K, V> = HashMap<K, V, Seeded>;
 
-/// Builds [`FoldHasher`]s from one seed.
+/// Builds the [`FoldHasher`]s of the matching tables from one seed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seeded(pub(super) u64);
 

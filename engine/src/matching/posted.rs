@@ -8,7 +8,7 @@ use crate::operation::{PeerId, Visibility};
 
 const NIL: u32 = u32::MAX;
 
-/// A receive that waits for a message.
+/// A posted receive that waits for a message.
 #[derive(Debug)]
 pub(crate) struct PostedRecv {
     pub(crate) wanted: MatchRequest,
@@ -23,13 +23,13 @@ pub(crate) struct PostedRecv {
 pub(crate) struct MultiRecvState {
     /// Remaining space in bytes below which the buffer is returned to the user.
     pub(crate) least: u64,
-    /// Offset in bytes for the next message.
+    /// Offset in the buffer, in bytes, at which the next message will be written.
     used: u64,
     /// Number of messages that are being written into the buffer.
     busy: u32,
     /// The buffer is no longer in the index and is returned when `busy` reaches zero.
     released: bool,
-    /// The receive was cancelled while messages were being written.
+    /// The user cancelled the receive while messages were being written into the buffer.
     pub(crate) cancelled: bool,
 }
 
@@ -45,23 +45,23 @@ impl PostedRecv {
     }
 }
 
-/// The outcome of cancelling a receive.
+/// The outcome of cancelling a posted receive.
 #[derive(Debug)]
 pub(crate) enum CancelOutcome {
-    /// The receive was removed.
+    /// The receive was removed at once, and its completion can be reported.
     Now(PostedRecv),
     /// The receive ends when the messages that are being written have ended.
     Later,
-    /// There is no such receive.
+    /// No posted receive has the context that was to be cancelled.
     Unknown,
 }
 
 #[derive(Debug)]
 struct Slot {
     recv: Option<PostedRecv>,
-    /// Position in the posting order, across all masks.
+    /// Position of the receive in the order of posting, across all ignore masks.
     seq: u64,
-    /// Index of the table that links the entry, or `NIL`.
+    /// Index of the table of an ignore mask that contains the receive, or `NIL`.
     table: u32,
     next: u32,
     prev: u32,
@@ -75,13 +75,13 @@ struct Table {
     any: usize,
 }
 
-/// All posted receives of an endpoint.
+/// All posted receives of an endpoint, indexed by what they match.
 #[derive(Debug)]
 pub(crate) struct Posted {
     slots: Vec<Slot>,
     free: Vec<u32>,
     tables: Vec<Table>,
-    /// Receives whose masks have no table of their own, in posting order.
+    /// Receives whose ignore masks have no table of their own, in posting order.
     others: Vec<u32>,
     next_seq: u64,
     seed: u64,
@@ -99,7 +99,7 @@ impl Posted {
         }
     }
 
-    /// Posts a receive behind all others and returns its slot.
+    /// Posts a receive behind all others and returns the number of its slot.
     pub(crate) fn post(&mut self, recv: PostedRecv) -> u32 {
         let wanted = recv.wanted;
         let slot = Slot { recv: Some(recv), seq: self.next_seq, table: NIL, next: NIL, prev: NIL };
@@ -192,7 +192,7 @@ impl Posted {
         }
     }
 
-    /// Returns the slot of the oldest matching receive, which stays posted.
+    /// Returns the slot of the oldest posted receive that matches a message; it stays posted.
     pub(crate) fn find(&self, envelope: &Envelope) -> Option<u32> {
         let mut best: Option<(u64, u32)> = None;
         let mut consider = |ix: u32| {
@@ -296,7 +296,7 @@ impl Posted {
         self.take(ix).map_or(CancelOutcome::Unknown, CancelOutcome::Now)
     }
 
-    /// Returns the peers that receives name, each once.
+    /// Returns the peers that posted receives name as their source, each once.
     pub(crate) fn source_peers(&self) -> Vec<PeerId> {
         let named = |slot: &Slot| slot.recv.as_ref().and_then(|recv| recv.wanted.source);
         let mut peers: Vec<PeerId> = self.slots.iter().filter_map(named).collect();
@@ -334,7 +334,7 @@ impl Posted {
         found.into_iter().map(|(_, ix)| ix).collect()
     }
 
-    /// Removes a receive from its slot.
+    /// Removes a posted receive from its slot and from the index.
     fn take(&mut self, ix: u32) -> Option<PostedRecv> {
         let released = self.slots.get(ix as usize)?.recv.as_ref()?.is_released();
         if !released {
@@ -344,7 +344,8 @@ impl Posted {
         self.slots[ix as usize].recv.take()
     }
 
-    /// Removes a multi-receive buffer from the index. It stays in its slot until [`Self::end_message`].
+    /// Removes a multi-receive buffer from the index. It stays in its slot until its last message
+    /// has ended.
     fn release(&mut self, ix: u32) {
         if self.slots[ix as usize].recv.as_ref().is_some_and(|recv| !recv.is_released()) {
             self.unlink(ix);

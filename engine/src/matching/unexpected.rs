@@ -22,7 +22,7 @@ type Number = u64;
 struct Table {
     ignore: u64,
     lists: Map<Key, VecDeque<Number>>,
-    /// References in `lists`, stale ones included.
+    /// Number of references in `lists`, including those to messages that were consumed.
     references: usize,
 }
 
@@ -40,7 +40,7 @@ impl Table {
 /// All unexpected messages of an endpoint, in order of arrival.
 #[derive(Debug)]
 pub(crate) struct Unexpected {
-    /// Messages from number `first` on; consumed ones are `None`.
+    /// Messages in order of arrival, from number `first` on; consumed ones are `None`.
     arrived: VecDeque<Option<UnexpectedMessage>>,
     first: Number,
     live: usize,
@@ -57,7 +57,7 @@ impl Unexpected {
         self.live
     }
 
-    /// Appends a message.
+    /// Appends a message that no posted receive matched.
     pub(crate) fn push(&mut self, waiting: UnexpectedMessage) {
         let number = self.first + self.arrived.len() as u64;
         self.arrived.push_back(Some(waiting));
@@ -72,7 +72,7 @@ impl Unexpected {
         self.arrived.get(usize::try_from(offset).ok()?).copied().flatten()
     }
 
-    /// Returns the number of the earliest message that matches.
+    /// Returns the number of the earliest unexpected message that a receive matches.
     pub(crate) fn find(&mut self, wanted: &MatchRequest) -> Option<Number> {
         if self.live == 0 {
             return None;
@@ -140,7 +140,7 @@ impl Unexpected {
         self.at(number)
     }
 
-    /// Removes a message.
+    /// Removes an unexpected message that a receive has matched.
     pub(crate) fn take(&mut self, number: Number) -> Option<UnexpectedMessage> {
         let offset = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let taken = self.arrived.get_mut(offset)?.take()?;
@@ -153,7 +153,7 @@ impl Unexpected {
         Some(taken)
     }
 
-    /// Returns whether this message waits for a receive.
+    /// Returns whether this message still waits for a matching receive.
     pub(crate) fn contains(&self, message: slab::Key) -> bool {
         self.arrived.iter().flatten().any(|w| w.message == message)
     }
@@ -186,12 +186,13 @@ impl Unexpected {
 
 #[cfg(test)]
 impl Unexpected {
-    /// Returns the number of entries, those of consumed messages included.
+    /// Returns the number of entries in the table of unexpected messages, those of consumed ones
+    /// included.
     pub(super) fn places(&self) -> usize {
         self.arrived.len()
     }
 
-    /// Returns the number of references in all indexes, stale ones included.
+    /// Returns the number of references to messages in all indexes, stale ones included.
     pub(super) fn references(&self) -> usize {
         self.tables.iter().map(|t| t.references).sum()
     }

@@ -17,7 +17,8 @@ use crate::step::Step;
 use crate::wire::{NackCode, Response, ResponseData, ReturnCode, StdRequest};
 
 impl Outbound {
-    /// Handles the acknowledgement of `count` packets of an operation, from `part` on.
+    /// Handles the acknowledgement of `count` packets of an operation; the first one carried
+    /// `part`.
     #[inline]
     pub(crate) fn handle_ack(&mut self, step: &mut Step<'_>, part: Part, count: u16) {
         let Some(op) = self.ops.get_mut(part.op) else { return };

@@ -1,4 +1,4 @@
-//! Outbound atomic operations. Their operands are copied at the call and travel in one packet per
+//! Outbound atomic operations. Their operands are copied during the call and sent in one packet per
 //! remote range.
 
 use super::Outbound;
@@ -68,8 +68,8 @@ impl Outbound {
     }
 }
 
-/// Returns the wire's codes for a request for `len` bytes of values. A comparing operation has its
-/// operands in the header if they fit there.
+/// Returns the wire's codes for an atomic request with `len` bytes of values. A comparing operation
+/// has its operands in the header if they fit there.
 fn atomic_fields(atomic: &Atomic, len: u64) -> AtomicFields {
     let Atomic { op, data_type, .. } = *atomic;
     let one = len == atomic_size(data_type) as u64 && len <= IN_HEADER;

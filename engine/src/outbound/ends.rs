@@ -114,7 +114,8 @@ impl Outbound {
         );
     }
 
-    /// Moves operations that have not started away from a context that takes no more packets.
+    /// Moves operations that have not started from a context that takes no more packets to other
+    /// channels.
     pub(crate) fn requeue_unstarted(&mut self, step: &mut Step<'_>, id: PdcId) {
         let Some((peer, queue)) = step.contexts.retire(id) else { return };
         for &key in &queue {

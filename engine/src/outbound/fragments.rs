@@ -84,7 +84,7 @@ impl Ops {
     }
 }
 
-/// Returns whether the packets of an operation may be cut.
+/// Returns whether the packets of an operation may be cut into fragments.
 const fn is_divisible(op: &TxOp) -> bool {
     let cut_off = matches!(op.work, OpWork::Response { cut: Some(_), .. });
     op.work.amo().is_none() && !op.over && !cut_off
@@ -115,7 +115,7 @@ impl Outbound {
         Some(Ok(()))
     }
 
-    /// Sends a fragment under a PSN of its own. `alone` says that no other fragment waits.
+    /// Sends one fragment as a packet with its own PSN. `alone` says that no other fragment waits.
     fn send_part(
         &mut self,
         step: &mut Step<'_>,

@@ -7,7 +7,7 @@ use crate::operation::PeerId;
 use crate::ops::Ops;
 use crate::slab::Key;
 
-/// The operations of several ranges to one peer, with consecutive numbers.
+/// The numbers of the operations of several ranges to one peer. They are consecutive.
 #[derive(Debug)]
 struct PeerNumbers {
     next: u16,
@@ -20,8 +20,8 @@ struct PeerNumbers {
 #[derive(Debug, Default)]
 pub(super) struct GroupNumbers {
     peers: HashMap<PeerId, PeerNumbers>,
-    /// A number after the newest of any peer. A peer that this endpoint has forgotten and meets again may still hold
-    /// groups that never ended.
+    /// The number after the newest of any peer, with which a new peer begins. A peer that this
+    /// endpoint has forgotten and meets again may still hold groups that never ended.
     first: u16,
 }
 

@@ -9,31 +9,32 @@ use crate::slab::Key;
 use crate::step::Step;
 use crate::wire::ReturnCode;
 
-/// The first wait before a message is sent again, which doubles up to the longest. The reference
-/// provider waits for 50 to 100 ms at first.
+/// The first wait before a refused message is sent again, which doubles up to the longest. The
+/// reference provider waits for 50 to 100 ms at first.
 const FIRST_WAIT: Span = Span::millis(50);
 const LONGEST_WAIT: Span = Span::secs(1);
 
-/// A message that no receive matched.
+/// A message that a foreign peer refused because none of its receives matched.
 #[derive(Clone, Copy, Debug)]
 struct RefusedMessage {
     op: Key,
-    /// The time at which it is sent again; `None` while its packets are in flight.
+    /// Time at which the message is sent again; `None` while its packets are in flight.
     at: Option<Time>,
-    /// The wait after the next refusal.
+    /// The wait before the message is sent again, after the next refusal.
     wait: Span,
-    /// Time of the first refusal.
+    /// Time at which the peer first refused the message.
     since: Time,
 }
 
-/// The messages that no receive matched.
+/// The messages that foreign peers refused because none of their receives matched.
 #[derive(Debug, Default)]
 pub(super) struct RefusedMessages {
     all: Vec<RefusedMessage>,
 }
 
 impl RefusedMessages {
-    /// Returns when the next message must be sent again.
+    /// Returns the time at which the next refused message must be sent again; `None` if there is
+    /// none.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.all.iter().filter_map(|message| message.at).min()
     }
@@ -68,7 +69,7 @@ impl Outbound {
         }
     }
 
-    /// Sends the messages again whose wait has ended.
+    /// Sends the refused messages again whose waiting time is over.
     pub(super) fn resend_refused(&mut self, step: &mut Step<'_>) {
         for message in &mut self.refused.all {
             if message.at.is_none_or(|at| at > step.now) {

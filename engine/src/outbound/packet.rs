@@ -22,7 +22,7 @@ use crate::wire::{
 
 /// Length in bytes of the headers of a request: PDS and SES header.
 const REQUEST_HEADERS: u64 = 12 + 44;
-/// Length in bytes of the headers of response data.
+/// Length in bytes of the headers of a packet with response data: PDS and SES header.
 const RESPONSE_HEADERS: u64 = 12 + 20;
 
 /// Returns the length in bytes of the headers of an operation's packets.
@@ -50,7 +50,7 @@ pub(super) const fn split_rendezvous_key(key: u64) -> (u32, u32) {
     ((key & 0xffff_ffff) as u32, (key >> 32) as u32)
 }
 
-/// Writes a packet's headers. Returns their length in bytes.
+/// Writes the headers of a packet of an operation. Returns their length in bytes.
 #[inline]
 pub(super) fn write_headers(
     form: &PacketForm,
@@ -78,8 +78,8 @@ pub(super) fn headers(form: &PacketForm, op: &TxOp, grant: &TxGrant, part: Part)
     out[..len].to_vec()
 }
 
-/// Returns the numbers in the headers of a packet that is an ordinary message
-/// ([`wire::MessageHeaders`]), or `None` for any other packet.
+/// Returns the numbers in which the headers of two ordinary messages differ (one packet each, nothing
+/// special asked: [`wire::MessageHeaders`]), or `None` if this packet is not such a message.
 #[inline]
 pub(super) fn ordinary_numbers(op: &TxOp, grant: &TxGrant, part: Part) -> Option<MessageNumbers> {
     let label = &op.label;
@@ -145,8 +145,8 @@ pub(super) fn write_record_head(
     }
 }
 
-/// Returns the headers of the packets that follow a packet with these `headers`, which was just
-/// written, if they differ only in their numbers.
+/// Returns the run of packets that follow a packet with these `headers`, which was just written, if
+/// they differ only in their numbers.
 #[inline]
 pub(super) fn following_run(
     headers: &[u8],

@@ -20,23 +20,23 @@ use crate::wire::StdRequest;
 /// Largest number of questions per interval of [`crate::Config::keepalive`]. Operations take turns.
 const QUESTIONS: usize = 64;
 
-/// The subject of a peer's question.
+/// The operation that a peer's NO_OP asks about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PeerQuestion {
-    /// A sign of life.
+    /// No operation: the peer asks only for a sign of life.
     Nothing,
-    /// The peer's read or fetching atomic with this id.
+    /// The peer's read or fetching atomic that waits in this slot.
     Read(u16),
     /// The peer's message with this id, and the slot for its confirmation.
     Send(u16, u16),
     /// The peer's message with this id, and the key under which this endpoint reads it.
     Rendezvous(u16, u64),
-    /// A subject that this endpoint does not know.
+    /// A kind of operation that this endpoint does not know.
     Unknown,
 }
 
 impl PeerQuestion {
-    /// Parses the subject of a NO_OP.
+    /// Parses a NO_OP of a peer: the operation that it asks about.
     pub(crate) const fn read(request: &StdRequest) -> Self {
         // The casts truncate the number to its fields.
         let (low, high) = (request.buffer_offset as u16, (request.buffer_offset >> 16) as u16);
@@ -50,7 +50,7 @@ impl PeerQuestion {
     }
 }
 
-/// Returns the subject of a question about an operation.
+/// Returns the header fields by which a question names an operation.
 fn subject_of(key: Key, op: &TxOp) -> QuestionSubject {
     let id = u64::from(op.progress.message_id.unwrap_or(0));
     match op.work {
@@ -67,15 +67,15 @@ fn subject_of(key: Key, op: &TxOp) -> QuestionSubject {
     }
 }
 
-/// The position in the round of questions about operations that wait for their peer.
+/// The progress of asking peers about operations that wait for them, some operations at a time.
 #[derive(Debug, Default)]
 pub(super) struct QuestionQueue {
-    /// Index of the operation to ask about next.
+    /// Index of the operation that the next question is about.
     next: u32,
 }
 
 impl QuestionQueue {
-    /// Asks about operations that have waited for at least one interval.
+    /// Asks peers about operations that have waited for their answer for at least one interval.
     fn ask_about_owed(&mut self, ops: &mut Ops, step: &mut Step<'_>) {
         let owed = ops.select(TxOp::is_owed);
         let from = owed.partition_point(|key| key.index < self.next);
@@ -111,7 +111,7 @@ pub(super) fn ask_for_sign_of_life(ops: &mut Ops, step: &mut Step<'_>, id: Chann
     step.report.counters.hellos += 1;
 }
 
-/// Handles a positive answer: the peer is alive and knows the operation.
+/// Handles a peer's positive answer to a question: the peer is alive and knows the operation.
 pub(super) fn handle_positive_answer(
     ops: &mut Ops,
     step: &mut Step<'_>,
@@ -134,7 +134,7 @@ pub(super) fn handle_positive_answer(
 }
 
 impl Outbound {
-    /// Asks about operations that have waited for at least one interval.
+    /// Asks peers about operations that have waited for their answer for at least one interval.
     pub(crate) fn ask_about_owed(&mut self, step: &mut Step<'_>) {
         if step.config.wire.is_none() {
             self.questions.ask_about_owed(&mut self.ops, step);

@@ -1,5 +1,5 @@
-//! Sending of shared-memory records: answers first, then new records of the queued operations,
-//! channels in turn.
+//! Sending of shared-memory records, channel by channel in turn: answers first, then records of the
+//! queued operations.
 
 use super::Outbound;
 use super::packet::{write_record_head, write_reference_head};
@@ -16,16 +16,16 @@ use crate::shm::record::{self, MAX_HEAD, MAX_PAYLOAD, MAX_REFERENCE, MAX_WHOLE};
 use crate::shm::{ClosingState, InFlight, RecordOutput, RecordPayload, ReferenceResult};
 use crate::step::Step;
 
-/// Number of records that a channel may send before the next one gets its turn.
+/// Number of records that a shared-memory channel may send before the next one gets its turn.
 const QUANTUM: usize = 64;
 
-/// The outcome of an attempt to send a record.
+/// The outcome of an attempt to send a record on a shared-memory channel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SendOutcome {
     Yes,
-    /// There is nothing to send.
+    /// No record of the channel may be sent now.
     Nothing,
-    /// The channel has no room.
+    /// The ring of the channel has no room for the record.
     Full,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn transmit_records(
     busy
 }
 
-/// Schedules the check whether the records that were just sent are taken.
+/// Schedules the check whether peers take the records that were just sent.
 #[inline]
 pub(super) fn schedule_check(step: &mut Step<'_>) {
     step.shm.schedule_check(step.now, LONG_SILENCE.min(step.pdcs.config().progress_deadline));
@@ -78,7 +78,8 @@ pub(crate) fn find_unacknowledged(outbound: &Outbound, peer: PeerId, from: u32) 
 }
 
 impl Ops {
-    /// Sends the next record of a channel.
+    /// Sends the next record of a channel: an answer, a close notification or a part of an
+    /// operation.
     #[inline]
     fn send_next_record(
         &mut self,
@@ -252,7 +253,7 @@ fn send_reference(
     sink.send_reference(id, &head[..len], lent, part.op.to_u64())
 }
 
-/// Sends a part of an operation. Returns whether there was room.
+/// Sends a part of an operation as a record. Returns whether the channel had room.
 #[inline]
 fn send_part(
     form: &PacketForm,

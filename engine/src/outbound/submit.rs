@@ -1,5 +1,5 @@
-//! The way of a user's operation into the queues: it is checked, the policy is applied, and its order
-//! among the operations to its peer is kept.
+//! Submission of a user's operation: it is checked, the policy is applied, and its order among the
+//! operations to its peer is kept.
 
 use super::{Outbound, short::fits_record};
 use crate::access_groups::GroupTag;
@@ -229,7 +229,7 @@ impl Outbound {
         key
     }
 
-    /// Parks an operation: it is on no channel until the operations that it waits for have ended.
+    /// Parks an operation: it is on no channel until the operations for which it waits have ended.
     #[cold]
     fn park(&mut self, step: &mut Step<'_>, key: Key) {
         step.report.counters.tx_parked += 1;
@@ -289,7 +289,7 @@ const fn is_on_foreign_wire(action: &Action) -> bool {
     }
 }
 
-/// Returns the owner record of a user operation.
+/// Returns the owner of a user's operation: the values that its completion needs.
 pub(super) fn op_owner(kind: OpKind, op: &Operation, plan: Plan) -> OpOwner {
     let when = match plan.complete {
         CompletionTime::Contact => ReportTime::AtContact,
@@ -299,8 +299,8 @@ pub(super) fn op_owner(kind: OpKind, op: &Operation, plan: Plan) -> OpOwner {
     OpOwner::User(UserOp { kind, context, visibility, when })
 }
 
-/// Applies the policy to an operation that leaves on `channel`; there is none to a peer that packets
-/// have yet to find. `copied` is the number of bytes that copies take already.
+/// Applies the policy to an operation that will use `channel`, or `None` if the peer is not known
+/// to be reachable yet. `copied` is the number of bytes that copies take already.
 ///
 /// # Errors
 /// The errors of [`policy::plan`].

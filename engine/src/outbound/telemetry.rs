@@ -6,8 +6,8 @@ use crate::reliability::{CREDIT_HEADER, record_of};
 use crate::step::Step;
 use crate::wire::{Telemetry, TelemetryKind};
 
-/// Returns the bytes that an endpoint's congestion control puts before the headers of every packet: telemetry and
-/// credit.
+/// Returns the number of bytes (telemetry and credit) that the congestion control puts before the
+/// headers of every packet.
 #[inline]
 pub(super) fn extra_bytes(step: &Step<'_>) -> u32 {
     let config = step.pdcs.config();

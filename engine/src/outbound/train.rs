@@ -12,13 +12,13 @@ use crate::reliability::{NewPacket, PdcId, TxGrant};
 use crate::step::Step;
 use crate::wire::PacketRun;
 
-/// The rest of an operation behind a packet of it that left.
+/// The part of an operation that is left after one of its packets was sent.
 pub(super) struct TrainRest {
-    /// Payload bytes that are left, at least one.
+    /// Number of payload bytes of the operation that are left, at least one.
     pub(super) left: u64,
-    /// No operation is queued behind this one.
+    /// No other operation is queued behind this one on the context.
     pub(super) alone: bool,
-    /// The last packet requests an acknowledgement.
+    /// The last packet of the operation requests an acknowledgement.
     pub(super) prompt: bool,
 }
 
@@ -57,15 +57,15 @@ pub(super) fn send_rest_of_train(
     ended
 }
 
-/// A train under construction.
+/// A train of packets of one operation, under construction.
 struct TrainBuilder<'a, 's> {
     step: &'a mut Step<'s>,
     batch: &'a mut Batch,
     id: PdcId,
     progress: &'a mut TxProgress,
-    /// The first packet of the train.
+    /// The first packet of the train, which the others resemble.
     like: Datagram,
-    /// The headers of the next packet.
+    /// The headers of the next packet of the train.
     template: PacketRun,
 }
 
@@ -155,15 +155,15 @@ impl TrainBuilder<'_, '_> {
     }
 }
 
-/// The payload of an operation. Trains are compiled separately for each kind, so that none pays for
-/// the others.
+/// The payload of an operation. Trains are compiled separately for each kind of payload, so that
+/// none pays for the others.
 trait Payload: Copy {
-    /// The payload is copied behind the headers.
+    /// The packets contain a copy of the payload, instead of referring to user memory.
     const COPIED: bool = false;
-    /// Number of pieces of user memory per packet, if it is the same for all.
+    /// Number of pieces of user memory to which each packet refers, if it is the same for all.
     const PIECES: u32 = 0;
 
-    /// Appends a copy of the payload of one packet.
+    /// Appends a copy of the payload of one packet to the packet's bytes.
     fn copy_payload(self, to: &mut Vec<u8>, range: Range<usize>) {
         let _ = (to, range);
     }
@@ -196,7 +196,7 @@ impl Payload for UserSlice {
     }
 }
 
-/// A payload in several lent ranges, from an offset on.
+/// A payload in several lent ranges of user memory, from an offset on.
 #[derive(Clone, Copy)]
 struct LentRanges<'a>(&'a Buf, u64);
 

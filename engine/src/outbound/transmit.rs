@@ -16,18 +16,19 @@ use crate::slab::Key;
 use crate::step::Step;
 use crate::wire::{Fragment, MAX_HEADER, MessageHeaders};
 
-/// Number of packets, or runs of packets, that a context may send before the next one gets its
+/// Number of packets, or runs of packets, that a context may send before the next context gets its
 /// turn.
 const QUANTUM: usize = 16;
-/// Number of queued operations that are counted to estimate how much data waits on a context.
+/// Number of queued operations of which the bytes are counted to estimate how much data waits on a
+/// context.
 const BACKLOG_OPS: usize = 64;
 
-/// The outcome of a turn of a channel.
+/// The outcome of a context's turn to send packets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TurnOutcome {
-    /// There may be more to send.
+    /// The context may have more to send, and gets another turn.
     More,
-    /// There is nothing left, or the context must wait for an event.
+    /// The context has nothing left to send, or must wait for an event.
     Done,
 }
 
@@ -174,7 +175,7 @@ impl Ops {
         ops.map(|op| op.payload_len() - op.progress.packed + packet::headers_len(&op.work)).sum()
     }
 
-    /// Builds a packet that is retransmitted.
+    /// Builds the packet for a part of an operation that must be sent again.
     fn emit_retransmission(
         &self,
         step: &mut Step<'_>,
@@ -264,7 +265,7 @@ fn emit_new(context: &mut Context, batch: &mut Batch, op: &TxOp, grant: &TxGrant
     }
 }
 
-/// Builds a packet: headers into the batch, payload by reference.
+/// Builds a packet of an operation: headers in the batch, and payload in the batch or by reference.
 #[inline]
 pub(super) fn emit_packet(
     form: &PacketForm,
@@ -339,7 +340,7 @@ pub(super) fn assign_message_id(context: &mut Context, work: &mut OpWork, op: Ke
     }
 }
 
-/// Adds a packet without user payload to a batch.
+/// Adds a control packet, which has headers only, to a batch of packets to send.
 pub(crate) fn push_control(
     batch: &mut Batch,
     dst: SocketAddr,
@@ -349,7 +350,7 @@ pub(crate) fn push_control(
     push_whole(batch, (dst, path), MAX_HEADER, emit);
 }
 
-/// Adds a packet without user payload, of at most `most` bytes, to a batch.
+/// Adds a packet without user payload, of at most `most` bytes, to a batch of packets to send.
 #[inline]
 pub(crate) fn push_whole(
     batch: &mut Batch,

@@ -14,26 +14,28 @@ use crate::slab::Key;
 use crate::step::Step;
 use crate::wire::{Response, ResponseOpcode, ReturnCode};
 
-/// The wait before the first packet is first repeated. It doubles up to the longest.
+/// The wait before the first packet of an unmatched message is first repeated. It doubles up to the
+/// longest.
 const FIRST_WAIT: Span = Span::millis(10);
 const LONGEST_WAIT: Span = Span::secs(1);
 
-/// A message that no receive has matched yet.
+/// A sent message that its receiver, an endpoint of another implementation, keeps because no posted
+/// receive has matched it yet.
 #[derive(Clone, Copy, Debug)]
 struct UnmatchedMessage {
     op: Key,
-    /// The time at which its first packet is repeated.
+    /// The time at which the first packet of the message is repeated.
     at: Time,
     wait: Span,
-    /// Bytes of payload in that packet.
+    /// Number of payload bytes in the first packet of the message.
     len: u32,
 }
 
-/// The messages that no receive has matched yet.
+/// The messages that foreign peers keep because no receive has matched them yet.
 #[derive(Debug, Default)]
 pub(super) struct UnmatchedMessages {
     all: Vec<UnmatchedMessage>,
-    /// The first packets that must be repeated now.
+    /// The first packets of messages that must be repeated now.
     due: Vec<Part>,
 }
 
@@ -86,15 +88,16 @@ impl Outbound {
         self.unmatched.all.retain(|message| is_unmatched(ops, message.op));
     }
 
-    /// Returns when a message, or the first packet of one, must be sent again for want of a receive at
-    /// the peer.
+    /// Returns the time at which a message, or the first packet of one, must be sent again for want
+    /// of a receive at the peer.
     #[inline]
     pub(crate) fn repeat_deadline(&self) -> Option<Time> {
         let unmatched = self.unmatched.all.iter().map(|message| message.at).min();
         self.refused.deadline().into_iter().chain(unmatched).min()
     }
 
-    /// Handles the messages whose wait has ended.
+    /// Handles the timer of unmatched messages: sends refused messages again, and marks the first
+    /// packets that are due to be repeated.
     #[cold]
     pub(crate) fn handle_repeat_timer(&mut self, step: &mut Step<'_>) {
         self.resend_refused(step);
@@ -107,7 +110,7 @@ impl Outbound {
         }
     }
 
-    /// Returns whether first packets must be repeated.
+    /// Returns whether first packets of unmatched messages must be repeated now.
     #[inline]
     pub(crate) const fn has_repeats(&self) -> bool {
         !self.unmatched.due.is_empty()

@@ -23,7 +23,7 @@ use crate::wire::{
     Extension, NextHeader, Opcode, Response, ResponseData, Ses, StdBody, StdRequest, parse_semantic,
 };
 
-/// Longest head of a record in bytes.
+/// Largest length in bytes of the head of a record, which is everything before the payload.
 pub(crate) const MAX_HEAD: usize = 1 + 44 + 36 + 8;
 /// Largest payload of a record in bytes: lengths in semantic headers have 14 bits, rounded down to
 /// whole cache lines.
@@ -35,8 +35,8 @@ pub(crate) const MAX_WHOLE: u32 = 0x4000;
 /// copied.
 pub(crate) const MAX_REFERENCE: u32 = 1 << 20;
 
-/// Longest short message in bytes. A receiver without memory keeps about as much of every message
-/// anyway.
+/// Longest short message in bytes. A receiver that is short of memory keeps about as much of every
+/// message anyway.
 pub(crate) const MAX_SHORT: usize = 256;
 
 const REQUEST: u8 = 1;
@@ -49,26 +49,27 @@ const SHORT: u8 = 7;
 const OFFER: u8 = 8;
 const PARTED: u8 = 9;
 
-/// Flags in the second byte of a short message.
+/// Flags in the second byte of a short message's head: the message has a tag; it has remote CQ
+/// data.
 const TAGGED: u8 = 1;
 const WITH_DATA: u8 = 2;
 
-/// The head of a message of one record. Layout, little-endian: kind (1 byte), flags for a tag and
-/// remote CQ data (1 byte), message id (2 bytes), JobID (4 bytes), tag (8 bytes), and the data (8
-/// bytes) if present.
+/// The head of a message that fits into one record. Layout, little-endian: kind (1 byte), flags for
+/// a tag and remote CQ data (1 byte), message id (2 bytes), JobID (4 bytes), tag (8 bytes), and the
+/// data (8 bytes) if present.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Short {
-    /// Number of the message on its channel.
+    /// Number of the message in the order of the messages on its channel.
     pub(crate) id: u16,
     pub(crate) job_id: u32,
     pub(crate) space: MatchSpace,
-    /// The tag; 0 if the message is untagged.
+    /// The tag of the message; 0 if it is untagged.
     pub(crate) tag: u64,
     pub(crate) data: Option<u64>,
 }
 
 impl Short {
-    /// Length in bytes without data.
+    /// Length in bytes of the head of a short message without remote CQ data.
     const LEN: usize = 16;
 
     /// Writes the head of a longer message whose payload of `len` bytes is not handed out with it.
@@ -81,7 +82,7 @@ impl Short {
         at + 4
     }
 
-    /// Writes the head. Returns its length in bytes.
+    /// Writes the head of a short message. Returns its length in bytes.
     #[inline]
     pub(crate) fn write(&self, out: &mut [u8; MAX_HEAD]) -> usize {
         let tagged = self.space == MatchSpace::Tagged;
@@ -95,7 +96,8 @@ impl Short {
         Self::LEN + 8
     }
 
-    /// Parses what follows the first byte. Returns the head and the payload.
+    /// Parses a short message behind the first byte of its record. Returns the head and the
+    /// payload.
     #[inline]
     fn read(rest: &[u8]) -> Option<(Self, &[u8])> {
         let (head, rest) = rest.split_first_chunk::<{ Self::LEN - 1 }>()?;
@@ -121,7 +123,7 @@ impl Short {
     }
 }
 
-/// A record that was parsed and checked.
+/// A shared-memory record that was parsed and checked.
 #[derive(Debug)]
 pub(crate) enum Record<'a> {
     Request(StdRequest, &'a [u8]),
@@ -135,7 +137,7 @@ pub(crate) enum Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Parses a record. Returns `None` if it is invalid.
+    /// Parses the bytes of a shared-memory record. Returns `None` if they are invalid.
     #[inline]
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
@@ -200,7 +202,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Returns whether a request offers a message of `len` bytes without an eager part.
+/// Returns whether a rendezvous request can offer its whole message of `len` bytes by reference.
 fn can_be_offered(request: &StdRequest, len: u32) -> bool {
     let Extension::Rendezvous(rendezvous) = request.extension else { return false };
     (1..=MAX_REFERENCE).contains(&len)

@@ -14,12 +14,12 @@ use crate::outbound::Answer;
 use crate::step::Step;
 use crate::wire::{AmoOp, AmoType, CompareSwap, Extension, Opcode, ReturnCode, StdRequest};
 
-/// The reason why an atomic is not executed.
+/// The reason why a peer's atomic operation is not executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AtomicRefusal {
-    /// The access to the range is not permitted.
+    /// The memory key does not permit the access to the range.
     Access(KeyError),
-    /// The operation is not defined, or not for this type, size or alignment.
+    /// The atomic operation is not defined, or not for this type, size or alignment.
     Operation(ReturnCode),
 }
 
@@ -29,17 +29,17 @@ impl From<KeyError> for AtomicRefusal {
     }
 }
 
-/// An atomic request after the checks that need no memory.
+/// A peer's atomic request after the checks that need no access to memory.
 struct AtomicRequest<'a> {
     calculation: Calculation,
     data_type: AmoType,
-    /// Total length of the values in bytes.
+    /// Total length of the values in the target memory, in bytes.
     len: usize,
     operands: &'a [u8],
     compares: &'a [u8],
 }
 
-/// Buffer for the operands of a compare-swap header.
+/// Buffer for the two operands of a compare-swap header, in memory order.
 type Operands = [[u8; 16]; 2];
 
 impl<'a> AtomicRequest<'a> {
@@ -108,8 +108,8 @@ impl<'a> AtomicRequest<'a> {
         }
     }
 
-    /// Returns the operand and the comparand of the value at `at`; empty slices where there are
-    /// none.
+    /// Returns the operand and the comparand of the value at offset `at`; empty slices where there
+    /// are none.
     fn value(&self, at: usize, size: usize) -> (&'a [u8], &'a [u8]) {
         let of = |all: &'a [u8]| all.get(at..at + size).unwrap_or_default();
         (of(self.operands), of(self.compares))

@@ -24,20 +24,20 @@ const MAX_PER_CHANNEL: usize = 8192;
 /// Largest number of partial writes of all peers outside the job together.
 const MAX_ALL_OUTSIDE: usize = 1 << 16;
 
-/// A packet that carries a part of a write.
+/// The facts about a packet that carries a part of a peer's RMA write.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WritePart {
     pub(super) id: u16,
-    /// The packet begins the write.
+    /// The packet is the first of its write.
     pub(super) first: bool,
-    /// Bytes of the packet, and of the whole write.
+    /// Number of bytes that the packet carries, and number of bytes of the whole write.
     pub(super) len: u64,
     pub(super) total: u64,
-    /// The write's remote CQ data, if this packet carries them.
+    /// The write's remote CQ data, if this packet carries any.
     pub(super) data: Option<u64>,
 }
 
-/// A write of which packets are missing.
+/// A peer's RMA write of which packets are missing.
 #[derive(Clone, Copy, Debug)]
 struct PartialWrite {
     id: u16,
@@ -45,12 +45,12 @@ struct PartialWrite {
     data: Option<u64>,
 }
 
-/// The partial writes of one channel.
+/// The peers' RMA writes of which packets are missing, for one channel.
 #[derive(Debug)]
 struct ChannelWrites {
-    /// The newest id of an operation that has begun.
+    /// The newest id of an operation on the channel of which a packet has arrived.
     newest: u16,
-    /// The peer was outside the job when the first of these writes began.
+    /// The peer was outside the job when the first of the writes began.
     outside: bool,
     /// The partial writes, the oldest first as far as packets arrive in order.
     writes: VecDeque<PartialWrite>,
@@ -75,10 +75,11 @@ impl ChannelWrites {
     }
 }
 
-/// The partial writes of all channels. The module's documentation explains when an entry is stale.
+/// The incomplete RMA writes on all channels. The module's documentation explains when an entry is
+/// stale.
 #[derive(Debug, Default)]
 pub(super) struct PartialWrites {
-    /// Channels that have partial writes.
+    /// The incomplete writes of each channel that has any.
     channels: HashMap<ChannelId, ChannelWrites>,
     /// The number of partial writes of peers outside the job.
     outside: usize,

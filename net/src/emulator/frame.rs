@@ -34,29 +34,28 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use crate::base::{Rate, Span, Time};
 
 /// First bytes of a hello and a welcome. They detect other programs and other versions.
-pub const MAGIC: [u8; 8] = *b"squallf4";
-/// Number of bytes with which every frame begins.
+pub const MAGIC: [u8; 8] = *b"squallf5";
+/// Number of bytes of the header with which every frame of the emulator protocol begins.
 pub const HEAD: usize = 8;
 /// Number of bytes before the UDP payload in the frame of a packet.
 pub const PACKET_HEAD: usize = 44;
-/// Number of bytes of an encoded address.
+/// Number of bytes of an encoded socket address in a frame of the emulator protocol.
 pub const ADDRESS: usize = 20;
 /// Largest length of a frame: a UDP datagram and its header.
 pub const MAX_FRAME: usize = PACKET_HEAD + 65_535;
 
-/// The kind of a frame.
+/// The kind of a frame on the connection between a process and an emulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameKind {
-    /// First frame for each endpoint: [`Hello`]. In virtual time all endpoints of a process use one
-    /// connection.
+    /// The first frame of an endpoint, which asks to be attached: [`Hello`].
     Hello = 1,
-    /// The emulator's answer to a hello: [`Welcome`].
+    /// The emulator's answer to a hello that it accepts: [`Welcome`].
     Welcome = 2,
     /// The emulator's refusal of an endpoint, with the reason as text. The emulator then closes the
     /// connection, unless a process in virtual time has attached another endpoint on it.
     Refused = 3,
-    /// A packet in either direction: [`PacketFrame`].
+    /// A packet from or to an endpoint: [`PacketFrame`].
     Packet = 4,
     /// Frame from the emulator to an endpoint: no endpoint has this address.
     Nobody = 5,
@@ -66,38 +65,44 @@ pub enum FrameKind {
     Reply = 7,
     /// A process in virtual time waits until the emulator resumes it: [`Wait`].
     Wait = 8,
-    /// The emulator's answer to a wait: [`Resume`].
+    /// The emulator's answer to a process that waits in virtual time: [`Resume`].
     Resume = 9,
     /// A process in virtual time closes an endpoint. The body is the endpoint's number in the
     /// process (u16).
     Close = 10,
     /// A process in virtual time enters MPI_Finalize. The body is its time in nanoseconds (u64).
     Ending = 11,
+    /// More than one thread of a process in virtual time calls the provider, so that its times depend on the machine. The
+    /// body is empty.
+    Threads = 12,
 }
 
 impl FrameKind {
     fn from_byte(byte: u8) -> Option<Self> {
         use FrameKind::{
-            Close, Command, Ending, Hello, Nobody, Packet, Refused, Reply, Resume, Wait, Welcome,
+            Close, Command, Ending, Hello, Nobody, Packet, Refused, Reply, Resume, Threads, Wait,
+            Welcome,
         };
-        let all =
-            [Hello, Welcome, Refused, Packet, Nobody, Command, Reply, Wait, Resume, Close, Ending];
+        let all = [
+            Hello, Welcome, Refused, Packet, Nobody, Command, Reply, Wait, Resume, Close, Ending,
+            Threads,
+        ];
         all.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
-/// The reason why bytes are not a frame, or not one that the receiver can use.
+/// The reason why received bytes are not a valid frame of the emulator protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// No frame begins with this byte, the receiver does not expect that kind now, or no wait has
-    /// this reason.
+    /// The first byte is no known kind of frame, the receiver does not expect that kind now, or a wait has an unknown
+    /// reason.
     Kind(u8),
-    /// A frame of this kind cannot have this length.
+    /// A frame of this kind cannot have this length in bytes.
     Length(FrameKind, usize),
     /// The conversation does not begin with [`MAGIC`]: the other side is another program or another
     /// version.
     Magic,
-    /// The bytes are not an IP address.
+    /// The bytes are too few for a socket address, or its family is unknown.
     Address,
 }
 
@@ -116,12 +121,12 @@ impl fmt::Display for FrameError {
 
 impl std::error::Error for FrameError {}
 
-/// A complete frame whose contents have not been checked.
+/// A complete frame of the emulator protocol whose contents have not been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Kind of the frame.
+    /// Kind of the frame, from its first byte.
     pub kind: FrameKind,
-    /// All bytes of the frame, including the first eight.
+    /// All bytes of the frame, including the header of eight bytes.
     pub bytes: &'a [u8],
 }
 
@@ -143,14 +148,14 @@ impl<'a> Frame<'a> {
         Ok(bytes.get(..whole).map(|bytes| Self { kind, bytes }))
     }
 
-    /// Returns the bytes behind the first eight.
+    /// Returns the bytes of the frame behind its header of eight bytes.
     #[must_use]
     pub fn body(&self) -> &'a [u8] {
         &self.bytes[HEAD..]
     }
 }
 
-/// Encodes a frame that is not a packet.
+/// Encodes a frame of a kind other than a packet.
 #[must_use]
 pub fn encode(kind: FrameKind, body: &[u8]) -> Vec<u8> {
     let mut frame = vec![kind as u8, 0, 0, 0];
@@ -160,7 +165,7 @@ pub fn encode(kind: FrameKind, body: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Encodes an address.
+/// Encodes a socket address as frames contain it.
 #[must_use]
 pub fn encode_address(addr: SocketAddr) -> [u8; ADDRESS] {
     let mut out = [0; ADDRESS];
@@ -194,21 +199,20 @@ pub fn decode_address(bytes: &[u8]) -> Result<SocketAddr, FrameError> {
     }
 }
 
-/// The header of a packet's frame.
+/// The header of a packet in a frame of the emulator protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketFrame {
-    /// Destination of a packet to the emulator; source of a packet from it, with the entropy as
-    /// port.
+    /// Destination of a packet to the emulator, or source of a packet from it, with the entropy as UDP port.
     pub addr: SocketAddr,
     /// Entropy of the packet, which would be its UDP source port.
     pub entropy: u16,
-    /// ECN field of the IP header.
+    /// ECN field of the packet's IP header.
     pub ecn: u8,
-    /// DSCP of the IP header.
+    /// DSCP of the packet's IP header.
     pub dscp: u8,
     /// The packet has the control class: switches queue it with priority and never trim it.
     pub control: bool,
-    /// A switch cut off the payload.
+    /// A switch of the emulated network cut off the packet's payload.
     pub trimmed: bool,
     /// Time at which the sender sent the packet, in nanoseconds of CLOCK_MONOTONIC. In virtual
     /// time: the departure in a packet to the emulator, the arrival in a packet from it.
@@ -223,7 +227,7 @@ const CONTROL: u8 = 1 << 2;
 const TRIMMED: u8 = 1 << 3;
 
 impl PacketFrame {
-    /// Encodes the header of a frame with `payload` bytes.
+    /// Encodes the header of a frame with a packet of `payload` payload bytes.
     #[must_use]
     pub fn encode(&self, payload: usize) -> [u8; PACKET_HEAD] {
         let mut out = [0; PACKET_HEAD];
@@ -271,27 +275,27 @@ impl PacketFrame {
 /// The first frame of an endpoint. In virtual time the port of its address is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Address of the endpoint, to which peers send.
+    /// Address of the endpoint, to which peers on the emulated network send.
     pub addr: SocketAddr,
     /// Host of the topology that the endpoint asks for; `None` means the next free host.
     pub host: Option<u32>,
-    /// Process ID, for listings.
+    /// ID of the endpoint's process, for listings.
     pub process: u32,
     /// Rank of the process, as far as its launcher reports it.
     pub job_rank: JobRank,
 }
 
-/// Rank of an endpoint's process in a job.
+/// Rank of an endpoint's process in its job, and the size of the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct JobRank {
-    /// Rank of the process.
+    /// Rank of the process in its job, if the launcher reports it.
     pub rank: Option<u32>,
-    /// Number of ranks of the job.
+    /// Number of ranks of the job, if the launcher reports it.
     pub ranks: Option<u32>,
 }
 
 impl Hello {
-    /// Encodes the hello as a frame.
+    /// Encodes the hello as a frame of the emulator protocol.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut body = MAGIC.to_vec();
@@ -326,17 +330,17 @@ impl Hello {
 /// The emulator's answer to an endpoint that it accepts: a description of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// Host of the topology that the endpoint has become.
+    /// Number of the emulated host that the endpoint has become.
     pub host: u32,
-    /// Number of hosts.
+    /// Number of hosts of the emulated network.
     pub hosts: u32,
-    /// Rate of the host's link, after scaling.
+    /// Rate of the emulated host's link, after scaling to what the machine can carry.
     pub rate: Rate,
-    /// Round-trip time between the farthest hosts without load.
+    /// Round-trip time between the farthest hosts of the emulated network without load.
     pub base_rtt: Span,
-    /// Largest UDP payload of a packet, in bytes.
+    /// Largest UDP payload of a packet on the emulated network, in bytes.
     pub mtu: u32,
-    /// Switches trim packets instead of dropping them.
+    /// Switches of the emulated network trim packets instead of dropping them.
     pub trimming: bool,
     /// The rules of virtual time, if the network's clock is virtual.
     pub virtual_time: Option<VirtualTimeRules>,
@@ -345,18 +349,20 @@ pub struct Welcome {
 /// The rules by which the virtual clock of a process advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VirtualTimeRules {
-    /// Time at which the clock begins.
+    /// Time that the virtual clock shows at the beginning of the job.
     pub origin: Time,
+    /// Time that the clock of this process shows when it attaches: the origin, or a later time if the job has begun.
+    pub start: Time,
     /// Time of CLOCK_MONOTONIC that the application sees when the clock begins.
     pub shown_origin: Time,
-    /// Nanoseconds from CLOCK_MONOTONIC to CLOCK_REALTIME.
+    /// Nanoseconds from CLOCK_MONOTONIC to CLOCK_REALTIME in virtual time.
     pub calendar: u64,
-    /// Seed of the random numbers of endpoints.
+    /// Seed of the random numbers that endpoints in virtual time use.
     pub seed: u64,
     /// Factor from CPU time of the application to virtual time, in millionths. Zero: computation
     /// takes no time.
     pub cpu_scale: u32,
-    /// The times that calls take.
+    /// The virtual times that calls of the application take.
     pub overhead: HostOverhead,
     /// Longest jump of the clock of a process that polls and finds nothing.
     pub longest_idle: Span,
@@ -367,29 +373,29 @@ pub struct VirtualTimeRules {
 /// Virtual times of a host's work, as in the LogGP model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostOverhead {
-    /// A call that posts an operation, nanoseconds.
+    /// Virtual time of a call that posts an operation, in nanoseconds.
     pub send: u32,
-    /// A completion that the application reads, nanoseconds.
+    /// Virtual time of a completion that the application reads, in nanoseconds.
     pub receive: u32,
-    /// A call that reads a queue, nanoseconds.
+    /// Virtual time of a call that reads a queue, in nanoseconds.
     pub poll: u32,
-    /// A payload byte that a port sends or receives, picoseconds.
+    /// Virtual time for each payload byte that an endpoint sends or receives, in picoseconds.
     pub byte: u32,
-    /// A call that reads the clock, nanoseconds.
+    /// Virtual time of a call that reads the clock, in nanoseconds.
     pub clock: u32,
 }
 
 impl Default for HostOverhead {
-    /// Returns the times of a network card that places payload by itself: 100 ns for a descriptor and
-    /// the doorbell, 100 ns for a completion, 50 ns for an empty poll.
+    /// Returns the times of a network card that places payload in memory by itself: 100 ns for a descriptor and the
+    /// doorbell, 100 ns for a completion, 50 ns for an empty poll.
     fn default() -> Self {
         Self { send: 100, receive: 100, poll: 50, byte: 0, clock: 20 }
     }
 }
 
 impl VirtualTimeRules {
-    /// Number of bytes of the encoded rules.
-    const LEN: usize = 9 * 8;
+    /// Number of bytes of the encoded rules of virtual time.
+    const LEN: usize = 10 * 8;
 
     fn encode(&self) -> Vec<u8> {
         let HostOverhead { send, receive, poll, byte, clock } = self.overhead;
@@ -404,6 +410,7 @@ impl VirtualTimeRules {
             pair(poll, byte),
             self.port.into(),
             self.shown_origin.0,
+            self.start.0,
         ]
         .into_iter()
         .flat_map(u64::to_le_bytes)
@@ -424,6 +431,7 @@ impl VirtualTimeRules {
             overhead: HostOverhead { send, receive, poll, byte, clock },
             port: long(7) as u16,
             shown_origin: Time(long(8)),
+            start: Time(long(9)),
         })
     }
 }
@@ -433,7 +441,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes[at..at + 8].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }
 
-/// The reason why a process in virtual time waits.
+/// The reason why a process in virtual time waits for the emulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum WaitReason {
@@ -454,20 +462,20 @@ pub enum WaitReason {
 /// which comes when the clock may advance to `until` or to the arrival of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// The time of the process.
+    /// The virtual time of the process when it begins to wait.
     pub now: Time,
-    /// The time at which the process resumes although nothing arrived.
+    /// The virtual time at which the process resumes although nothing arrived.
     pub until: Time,
-    /// The reason of the wait.
+    /// The reason why the process waits.
     pub reason: WaitReason,
-    /// The time for which the process has computed since its last wait.
+    /// The virtual time for which the process has computed since its last wait.
     pub computed: Span,
-    /// The time that calls of the process have taken since its last wait.
+    /// The virtual time that calls of the process have taken since its last wait.
     pub overhead: Span,
 }
 
 impl Wait {
-    /// Encodes the wait as a frame.
+    /// Encodes the wait as a frame of the emulator protocol.
     #[must_use]
     pub fn encode(&self) -> [u8; HEAD + 32] {
         let mut frame = [0; HEAD + 32];
@@ -506,14 +514,14 @@ impl Wait {
 /// Body of a [`FrameKind::Resume`] frame: the emulator resumes a process in virtual time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resume {
-    /// The time at which the process resumes.
+    /// The virtual time at which the process resumes.
     pub now: Time,
-    /// The emulator has passed all packets on to the process that arrive before this time.
+    /// The emulator has passed all packets on to the process that arrive before this virtual time.
     pub horizon: Time,
 }
 
 impl Resume {
-    /// Encodes the answer as a frame.
+    /// Encodes the resumption as a frame of the emulator protocol.
     #[must_use]
     pub fn encode(&self) -> [u8; HEAD + 16] {
         let mut frame = [0; HEAD + 16];
@@ -536,13 +544,13 @@ impl Resume {
     }
 }
 
-/// Bit of the welcome's flags: switches trim.
+/// Bit of the welcome's flags: the emulated switches trim packets.
 const TRIMS: u32 = 1;
 /// Bit of the welcome's flags: the rules of virtual time follow.
 const IN_VIRTUAL_TIME: u32 = 2;
 
 impl Welcome {
-    /// Encodes the welcome as a frame.
+    /// Encodes the welcome as a frame of the emulator protocol.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut body = MAGIC.to_vec();
@@ -629,6 +637,7 @@ mod tests {
         }
         let rules = VirtualTimeRules {
             origin: Time(1 << 50),
+            start: Time(1 << 51),
             shown_origin: Time(1 << 40),
             calendar: 7,
             seed: 9,

@@ -21,6 +21,7 @@ use std::time::Duration;
 use socket2::{SockRef, Socket};
 
 use crate::base::{Datagram, Time, TrafficClass, Train, entropy_count};
+use crate::shm::socket::credentials;
 use crate::udp::{bound_address, open_plain, tos};
 use crate::{
     Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport, UnreachableReason,
@@ -29,28 +30,36 @@ use frame::{Frame, FrameKind, Hello, JobRank, MAX_FRAME, PACKET_HEAD, PacketFram
 pub use spec::{EmulatorSpec, EmulatorSpecError, HostChoice, HostList, HostListError};
 pub use virtual_time::VirtualPort;
 
+/// Returns the process ID, in this process's PID namespace, of the process that connected `stream`. Returns `None` if it
+/// has none here, or the system does not say.
+#[must_use]
+pub fn peer_process(stream: &UnixStream) -> Option<u32> {
+    let who = credentials(stream.as_raw_fd()).ok()?;
+    u32::try_from(who.pid).ok().filter(|pid| *pid != 0)
+}
+
 /// Number of bytes that may wait for an endpoint that does not read, like the receive buffer of a
 /// socket.
 pub const RECEIVE_BUFFER: usize = 8 << 20;
 
-/// Time limit for the emulator's answer to a hello.
+/// Time for which an endpoint waits for the emulator's answer to its hello.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
-/// Largest length in bytes of the answer to a hello.
+/// Largest length in bytes of the emulator's answer to a hello.
 const LONGEST_ANSWER: usize = 4096;
 /// Number of bytes that one system call reads at most.
 const READ: usize = 256 << 10;
-/// Number of errors that are kept between two calls of [`Port::take_errors`].
+/// Largest number of errors that are kept between two calls of [`Port::take_errors`].
 const MOST_ERRORS: usize = 64;
 /// Number of bytes that the kernel may buffer in either direction. Some tens of packets, so that an
 /// endpoint that is faster than its link soon finds the socket full.
 const BUFFER: usize = 512 << 10;
 
-/// The attachment of one endpoint to an emulator.
+/// The port by which one endpoint sends and receives on an emulated network, in real time.
 pub struct EmulatorPort {
     spec: EmulatorSpec,
     config: PortConfig,
     local: SocketAddr,
-    /// The UDP socket that reserves the address.
+    /// The UDP socket that reserves the endpoint's address on this host.
     _reserved: Socket,
     stream: UnixStream,
     alive: bool,
@@ -58,20 +67,20 @@ pub struct EmulatorPort {
     /// the emulator has gone.
     placeholder: (UnixStream, UnixStream),
     welcome: Welcome,
-    /// Received bytes; `inbox[start..end]` has not been handed out.
+    /// Bytes received from the emulator; `inbox[start..end]` has not been handed out.
     inbox: Box<[u8]>,
     start: usize,
     end: usize,
-    /// End of a packet whose beginning the socket has accepted.
+    /// The end of a packet whose beginning the emulator's socket has accepted.
     rest: Vec<u8>,
-    /// Buffer for the frames of one system call.
+    /// Buffer for the frames that one system call sends to the emulator.
     frames: Vec<u8>,
     errors: Vec<NetError>,
     counters: Counters,
     last_overflow: u32,
 }
 
-/// Returns the monotonic time, which both ends of the socket share if they are on one machine.
+/// Returns the monotonic time, which both ends of the emulator's socket share because they are on one machine.
 fn now() -> Time {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: clock_gettime(2) writes one timespec, into a local variable. Every Linux has this clock, so it
@@ -83,9 +92,9 @@ fn now() -> Time {
 
 /// A port on an emulated network, whose clock is real or virtual.
 pub enum AttachedPort {
-    /// The network's clock is the real one.
+    /// The clock of the emulated network is the real one.
     Real(Box<EmulatorPort>),
-    /// The network's clock is virtual.
+    /// The clock of the emulated network is virtual.
     Virtual(Box<VirtualPort>),
 }
 
@@ -146,7 +155,7 @@ impl EmulatorPort {
         }
     }
 
-    /// Attaches an endpoint whose address `reserved` has.
+    /// Attaches an endpoint to an emulator. The socket `reserved` is bound to the endpoint's address.
     fn open(
         spec: &EmulatorSpec,
         hello: &[u8],
@@ -156,7 +165,7 @@ impl EmulatorPort {
         let (stream, welcome) = greet(spec, hello, local)?;
         if welcome.virtual_time.is_some() {
             return Err(invalid(
-                "its clock is virtual: write \",virtual\" behind its path".to_owned(),
+                "its clock is virtual, and the endpoint asks for a real one: write \",virtual\" behind the path".to_owned(),
             ));
         }
         Ok(Self {
@@ -179,13 +188,13 @@ impl EmulatorPort {
         })
     }
 
-    /// Returns the emulator's description of the network.
+    /// Returns the description of the emulated network that the emulator sent.
     #[must_use]
     pub const fn welcome(&self) -> &Welcome {
         &self.welcome
     }
 
-    /// Returns whether the emulator is still there.
+    /// Returns whether the emulator still runs and is connected.
     #[must_use]
     pub const fn is_alive(&self) -> bool {
         self.alive
@@ -300,7 +309,7 @@ impl EmulatorPort {
                 Ok(0) => {
                     return Err(io::Error::new(
                         ErrorKind::UnexpectedEof,
-                        "it closed the connection",
+                        "the emulator closed the connection",
                     ));
                 }
                 Ok(n) => {
@@ -314,7 +323,7 @@ impl EmulatorPort {
         }
     }
 
-    /// Hands out complete frames, about `budget` packets.
+    /// Hands out the packets of the complete frames that were read, about `budget` packets.
     fn deliver_frames(
         &mut self,
         budget: usize,
@@ -403,7 +412,7 @@ fn greet(
         };
         if wanted > LONGEST_ANSWER {
             return Err(invalid(format!(
-                "the answer to a hello has {wanted} bytes, more than {LONGEST_ANSWER}"
+                "the answer to a hello has {wanted} bytes, at most {LONGEST_ANSWER} are valid; start the emulator of this version"
             )));
         }
         let mut chunk = vec![0; wanted - bytes.len()];
@@ -415,7 +424,7 @@ fn greet(
                      processor; look at its process, or start it anew with `squall emulate up`"
                 ),
             ),
-            ErrorKind::UnexpectedEof => invalid("it closed the connection".to_owned()),
+            ErrorKind::UnexpectedEof => invalid("the emulator closed the connection".to_owned()),
             _ => e,
         })?;
         bytes.extend_from_slice(&chunk);
@@ -441,7 +450,9 @@ fn greet(
                 ));
             }
             other => {
-                return Err(invalid(format!("the answer to a hello is a frame of kind {other:?}")));
+                return Err(invalid(format!(
+                    "the answer to a hello is a frame of kind {other:?}; start the emulator of this version"
+                )));
             }
         }
     }
@@ -524,8 +535,8 @@ impl Port for EmulatorPort {
         self.local
     }
 
-    /// Returns a port of the dynamic range. Multiples of an odd number are distinct modulo 16384,
-    /// so paths below 16384 have different ports.
+    /// Returns the UDP port of the dynamic range that stands for a path. Multiples of an odd number are distinct modulo
+    /// 16384, so paths below 16384 have different ports.
     fn source_port(&self, path: u16) -> u16 {
         let path = path % entropy_count(self.config.paths);
         if path == 0 {

@@ -8,31 +8,31 @@ use super::frame::JobRank;
 
 /// Word behind the path of an emulator whose clock is virtual.
 const VIRTUAL: &str = ",virtual";
-/// Largest number of ranks in a list of hosts.
+/// Largest number of ranks in a list that assigns hosts to ranks.
 const MOST_RANKS: usize = 1 << 16;
 
-/// An emulator and a host of its network: `PATH[,virtual][,host=N|rank|LIST]`.
+/// An emulator, and the host of its network that the endpoint becomes: `PATH[,virtual][,host=N|rank|LIST]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmulatorSpec {
-    /// Path of the emulator's Unix socket.
+    /// Path of the Unix socket on which the emulator listens.
     pub path: PathBuf,
-    /// Host that the endpoint asks for.
+    /// Host of the emulated network that the endpoint asks to become.
     pub host: HostChoice,
-    /// The clock of the network is virtual.
+    /// The clock of the emulated network is virtual.
     pub virtual_time: bool,
 }
 
 /// The host of a topology that an endpoint asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HostChoice {
-    /// The next free host.
+    /// The next host that no endpoint uses.
     #[default]
     Free,
-    /// The host with this number.
+    /// The host of the emulated network with this number.
     Number(u32),
     /// The host with the number of the process's rank, or the next free host without a launcher.
     Rank,
-    /// The host that the list has for the process's rank.
+    /// The host that the list assigns to the rank of the process.
     List(HostList),
 }
 
@@ -48,7 +48,7 @@ impl HostList {
         self.0.len()
     }
 
-    /// Returns the hosts, that of rank 0 first.
+    /// Returns the hosts of the list, one for each rank from 0 on.
     #[must_use]
     pub fn hosts(&self) -> &[u32] {
         &self.0

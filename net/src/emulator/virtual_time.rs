@@ -25,17 +25,17 @@ use super::{
 use crate::base::{Span, Time, TrafficClass, Train, entropy_count};
 use crate::{Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport};
 
-/// The virtual time of this process, in nanoseconds; zero while its time is real.
+/// The virtual time of this process, in nanoseconds; zero while the process is in real time.
 static NOW: AtomicU64 = AtomicU64::new(0);
-/// The clock, from the first attachment on.
+/// The virtual clock of this process, from its first attachment to an emulator on.
 static CLOCK: OnceLock<VirtualClock> = OnceLock::new();
 
-/// Bytes of packets that a process keeps before it writes them to the socket.
+/// Number of bytes of packets that a process collects before it writes them to the emulator's socket.
 const MOST_UNWRITTEN: usize = 1 << 20;
-/// Bytes of a packet on the wire beyond its UDP payload.
+/// Number of bytes of a packet on the emulated wire beyond its UDP payload.
 const OVERHEAD: u64 = 48;
-/// Least backlog of the host's wire, in picoseconds, up to which a port accepts data packets. A
-/// process resumes late by the time that its calls take, and the wire must stay busy meanwhile.
+/// Smallest backlog of the host's wire, in picoseconds, up to which a port accepts data packets. A process resumes late
+/// by the time that its calls take, and the wire must stay busy meanwhile.
 const LEAST_AHEAD: u64 = 200_000;
 /// Number of packets of the largest size up to which a port accepts a backlog of the host's wire,
 /// if their transmission takes longer than [`LEAST_AHEAD`].
@@ -64,7 +64,7 @@ pub fn clock() -> Option<&'static VirtualClock> {
 pub struct VirtualClock {
     spec: EmulatorSpec,
     rules: VirtualTimeRules,
-    /// The job has begun.
+    /// The job has begun: all ranks have attached.
     begun: AtomicBool,
     /// Nanoseconds for which the process has computed since its last wait.
     computed: AtomicU64,
@@ -73,7 +73,7 @@ pub struct VirtualClock {
     state: Mutex<State>,
 }
 
-/// A packet that has arrived, or that will arrive at the time in its header.
+/// A packet that has arrived in virtual time, or that will arrive at the time in its header.
 struct Arrival {
     head: PacketFrame,
     payload: Vec<u8>,
@@ -83,39 +83,39 @@ struct Arrival {
 #[derive(Default)]
 struct Mailbox {
     arrivals: VecDeque<Arrival>,
-    /// Destinations of packets to which no endpoint has attached.
+    /// Destinations of sent packets at which no endpoint has attached.
     missing: Vec<SocketAddr>,
 }
 
 struct State {
     stream: UnixStream,
-    /// The connection to the emulator works.
+    /// The connection to the emulator still works.
     alive: bool,
     /// All packets that arrive before this time are in the mailboxes.
     horizon: Time,
     /// Frames that the process has not written to the socket yet.
     outgoing: Vec<u8>,
-    /// `inbox[start..end]` was read and is not decoded yet.
+    /// Bytes received from the emulator; `inbox[start..end]` is not decoded yet.
     inbox: Box<[u8]>,
     start: usize,
     end: usize,
     mailboxes: Vec<Option<Mailbox>>,
-    /// Number of packets put into mailboxes since the process attached.
+    /// Number of packets that were put into the mailboxes of endpoints since the process attached.
     arrived: u64,
     /// Earliest arrival among the packets of the emulator's last answer.
     earliest: Time,
-    /// Buffers of payloads that were received, for reuse.
+    /// Buffers in which received payloads were kept, for reuse.
     spare: Vec<Vec<u8>>,
-    /// Time at which the host's wire has sent all packets of this process, picoseconds.
+    /// Virtual time at which the host's wire has sent all packets of this process, in picoseconds.
     wire_free: u64,
 }
 
 impl State {
-    fn new(stream: UnixStream, origin: Time) -> Self {
+    fn new(stream: UnixStream, start: Time) -> Self {
         Self {
             stream,
             alive: true,
-            horizon: origin,
+            horizon: start,
             outgoing: Vec::new(),
             inbox: vec![0; READ + MAX_FRAME].into_boxed_slice(),
             start: 0,
@@ -137,7 +137,7 @@ impl State {
         self.mailboxes.iter().flatten().filter_map(later).min()
     }
 
-    /// Writes all frames to the socket.
+    /// Writes all collected frames to the emulator's socket.
     fn write(&mut self) -> io::Result<()> {
         let outgoing = std::mem::take(&mut self.outgoing);
         let written = self.stream.write_all(&outgoing);
@@ -164,7 +164,7 @@ impl State {
                 Ok(0) => {
                     return Err(io::Error::new(
                         io::ErrorKind::UnexpectedEof,
-                        "it closed the connection",
+                        "the emulator closed the connection",
                     ));
                 }
                 Ok(n) => self.end += n,
@@ -213,17 +213,17 @@ impl State {
     }
 }
 
-/// The reason why [`VirtualClock::advance`] returned.
+/// The reason why [`VirtualClock::advance`] returned to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// A packet has arrived.
+    /// A packet has arrived before the virtual time that was asked for.
     Arrival,
-    /// The time was reached.
+    /// The virtual time that was asked for was reached.
     Time,
 }
 
 impl VirtualClock {
-    /// Returns the rules by which the clock advances.
+    /// Returns the rules by which the virtual clock advances.
     #[must_use]
     pub const fn rules(&self) -> &VirtualTimeRules {
         &self.rules
@@ -234,7 +234,7 @@ impl VirtualClock {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the time.
+    /// Returns the virtual time of this process.
     #[inline]
     #[must_use]
     pub fn now(&self) -> Time {
@@ -248,7 +248,7 @@ impl VirtualClock {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Advances the clock by the time that a call takes.
+    /// Advances the virtual clock by the time that a call takes.
     pub fn charge(&self, span: Span) {
         if !self.has_begun() {
             return;
@@ -336,6 +336,11 @@ impl VirtualClock {
         }
     }
 
+    /// Reports to the emulator that several threads of the process call the provider.
+    pub fn announce_threads(&self) {
+        self.lock().outgoing.extend_from_slice(&encode(FrameKind::Threads, &[]));
+    }
+
     /// Reports to the emulator that the program ends. From now on the run need not be repeatable.
     pub fn announce_end(&self) {
         let ending = encode(FrameKind::Ending, &self.now().0.to_le_bytes());
@@ -378,13 +383,15 @@ impl VirtualClock {
                 io::ErrorKind::PermissionDenied,
                 format!("the emulator refused the endpoint: {}", String::from_utf8_lossy(body)),
             )),
-            other => Err(invalid(format!("the answer to a hello is a frame of kind {other:?}"))),
+            other => Err(invalid(format!(
+                "the answer to a hello is a frame of kind {other:?}; start the emulator of this version"
+            ))),
         }
     }
 }
 
 impl Wait {
-    /// Returns a wait for `reason` whose times are still to be set.
+    /// Returns a wait for this reason, whose times the caller must set.
     const fn of(reason: WaitReason) -> Self {
         let (now, until) = (Time::ZERO, Time::ZERO);
         Self { now, until, reason, computed: Span::ZERO, overhead: Span::ZERO }
@@ -405,7 +412,7 @@ pub struct VirtualPort {
     welcome: Welcome,
     errors: Vec<NetError>,
     reported_exit: bool,
-    /// The wire was too busy for the last packet that was offered.
+    /// The emulated wire was too busy for the last packet that was offered.
     blocked: bool,
     counters: Counters,
 }
@@ -445,7 +452,7 @@ impl VirtualPort {
                 )
             })?;
             stream.set_nonblocking(false)?;
-            let state = Mutex::new(State::new(stream, rules.origin));
+            let state = Mutex::new(State::new(stream, rules.start));
             let clock = CLOCK.get_or_init(|| VirtualClock {
                 spec: spec.clone(),
                 rules,
@@ -457,7 +464,7 @@ impl VirtualPort {
             // SAFETY: pthread_atfork(3) keeps the function, which is never unloaded: the provider's library
             // stays loaded while it has objects, and only stores a number into a static of this crate.
             unsafe { libc::pthread_atfork(None, None, Some(end_in_child)) };
-            NOW.store(rules.origin.0, Ordering::Relaxed);
+            NOW.store(rules.start.0, Ordering::Relaxed);
             (clock, 0, welcome)
         };
         let port = welcome.virtual_time.map_or(0, |rules| rules.port);
@@ -474,13 +481,13 @@ impl VirtualPort {
         })
     }
 
-    /// Returns the emulator's description of the network.
+    /// Returns the description of the emulated network that the emulator sent.
     #[must_use]
     pub const fn welcome(&self) -> &Welcome {
         &self.welcome
     }
 
-    /// Returns the endpoint's number in its process.
+    /// Returns the number by which the emulator tells the endpoints of this process apart.
     #[must_use]
     pub const fn number(&self) -> u16 {
         self.number
@@ -507,7 +514,7 @@ impl VirtualPort {
         }
     }
 
-    /// Advances the clock by the time that the host needs for `bytes` of payload.
+    /// Advances the virtual clock by the time that the host needs for `bytes` of payload.
     fn charge_bytes(&self, bytes: u64) {
         let picos = bytes.saturating_mul(self.clock.rules.overhead.byte.into());
         if picos >= 1000 {
@@ -634,8 +641,8 @@ impl Port for VirtualPort {
         self.local
     }
 
-    /// Returns a port of the dynamic range that depends on the endpoint's own port. Multiples of an
-    /// odd number are distinct modulo 16384, so paths below 16384 have different ports.
+    /// Returns the UDP port of the dynamic range that stands for a path, which depends on the endpoint's own port.
+    /// Multiples of an odd number are distinct modulo 16384, so paths below 16384 have different ports.
     fn source_port(&self, path: u16) -> u16 {
         let path = path % entropy_count(self.config.paths);
         let offset = self.local.port().wrapping_mul(40_503).wrapping_add(path.wrapping_mul(331));

@@ -20,8 +20,8 @@ pub use spec::{FaultSpec, FaultSpecError};
 
 /// Largest number of delayed packets. The layer drops further ones, as a full queue does.
 const MAX_DELAYED: usize = 1 << 16;
-/// Longest time for which a reordered packet waits to be overtaken. The bound keeps the last packet
-/// of a burst from waiting for ever.
+/// Longest time for which a reordered packet waits to be overtaken. The limit keeps the last packet of a burst from
+/// waiting for ever.
 const HOLD_TIMEOUT: Span = Span::millis(1);
 /// Largest number of packets that overtake a reordered packet; the number is uniform from 1 on.
 const MAX_OVERTAKING: u32 = 8;
@@ -29,16 +29,16 @@ const MAX_OVERTAKING: u32 = 8;
 /// A port that injects faults into the packets that it receives.
 pub type FaultPort<P> = LayeredPort<P, FaultLayer>;
 
-/// The [`PortLayer`] of [`FaultPort`].
+/// The [`PortLayer`] of [`FaultPort`], which injects the faults.
 pub struct FaultLayer {
     spec: FaultSpec,
     paths: u16,
     dscp_control: u8,
     dscp_trimmed: u8,
     rng: Rng,
-    /// Delayed packets by due time.
+    /// Delayed packets, ordered by the times at which they are handed out.
     delayed: BinaryHeap<Reverse<DelayedPacket>>,
-    /// Reordered packets, oldest first.
+    /// Reordered packets that wait until others have overtaken them, oldest first.
     passed: Vec<OvertakenPacket>,
     next_order: u64,
     /// Buffers for reuse, so that the steady state allocates nothing.
@@ -60,7 +60,7 @@ struct DelayedPacket {
 
 struct OvertakenPacket {
     due: Time,
-    /// Number of packets that have yet to overtake this one.
+    /// Number of packets that have yet to overtake this one before it is handed out.
     left: u32,
     held: HeldPacket,
 }
@@ -203,7 +203,7 @@ impl FaultLayer {
         }
     }
 
-    /// Hands out the packets whose waiting time is over.
+    /// Hands out the delayed and the reordered packets whose waiting time is over.
     fn release_due(&mut self, now: Time, sink: Sink<'_>) {
         while self.delayed.peek().is_some_and(|p| p.0.due <= now) {
             if let Some(Reverse(packet)) = self.delayed.pop() {
@@ -217,7 +217,7 @@ impl FaultLayer {
     }
 }
 
-/// Flips 1 to 4 different bits.
+/// Flips 1 to 4 different bits of a packet, chosen by `seed`.
 fn flip_bits(bytes: &mut [u8], seed: u64) {
     let mut rng = Rng::new(seed);
     let bits = u32::try_from(bytes.len().saturating_mul(8)).unwrap_or(u32::MAX);

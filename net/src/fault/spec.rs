@@ -1,4 +1,4 @@
-//! The specification of the faults to inject.
+//! The specification of the faults that a [`FaultPort`](super::FaultPort) injects.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,9 +17,9 @@ use crate::base::quantity::{parse_probability, parse_span};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct FaultSpec {
-    /// Probability that a received packet is dropped.
+    /// Probability, from 0 to 1, that a received packet is dropped.
     pub loss: f64,
-    /// Probability that a received packet is delivered twice.
+    /// Probability, from 0 to 1, that a received packet is delivered twice.
     pub dup: f64,
     /// Probability that a received packet is held back until 1 to 8 later ones have overtaken it,
     /// or for a millisecond.
@@ -39,12 +39,12 @@ pub struct FaultSpec {
     /// Paths whose packets vanish when sent. The numbers are those of
     /// [`Datagram::path`](crate::base::Datagram), modulo the number of paths.
     pub blackhole: Vec<u16>,
-    /// Seed of the random generator.
+    /// Seed of the random numbers that choose the packets which faults hit.
     pub seed: u64,
 }
 
 impl Default for FaultSpec {
-    /// Returns a specification that injects nothing.
+    /// Returns a specification that injects no faults.
     fn default() -> Self {
         Self {
             loss: 0.0,
@@ -63,9 +63,9 @@ impl Default for FaultSpec {
 /// An error in a fault specification. Its text lists what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultSpecError {
-    /// The term that is wrong.
+    /// The term of the specification that is wrong.
     pub term: String,
-    /// Description of what may stand in place of the term.
+    /// Description of the values that are allowed in place of the term.
     pub expected: &'static str,
 }
 

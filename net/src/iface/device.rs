@@ -1,33 +1,33 @@
-//! The device behind an interface, according to sysfs.
+//! The hardware device behind a network interface, according to sysfs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The address of a device on the PCI bus.
+/// The address of a network card on the PCI bus.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PciAddress {
-    /// PCI domain.
+    /// PCI domain of the device.
     pub domain: u16,
-    /// Bus number.
+    /// PCI bus number of the device.
     pub bus: u8,
-    /// Device number.
+    /// PCI device number on the bus.
     pub device: u8,
-    /// Function number.
+    /// PCI function number in the device.
     pub function: u8,
 }
 
-/// The properties of a device. An interface without a device has at most a link-layer address.
+/// The properties of an interface's device. An interface without a device has at most a link-layer address.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Device {
-    /// Link-layer address, such as `02:fc:00:00:00:01`.
+    /// Link-layer address of the interface, such as `02:fc:00:00:00:01`.
     pub address: Option<String>,
-    /// Name of the driver.
+    /// Name of the driver that operates the device.
     pub driver: Option<String>,
-    /// Vendor ID, such as `0x15b3`.
+    /// PCI vendor ID of the device, such as `0x15b3`.
     pub vendor: Option<String>,
-    /// Device ID.
+    /// PCI device ID, which the vendor assigned.
     pub id: Option<String>,
-    /// Revision of the device.
+    /// PCI revision of the device.
     pub revision: Option<String>,
     /// PCI address of the device, or of the card that it is part of.
     pub pci: Option<PciAddress>,
@@ -41,7 +41,7 @@ impl Device {
         Self::at(Path::new("/sys/class/net"), name, index)
     }
 
-    /// Reads the properties below another directory than `/sys/class/net`, for tests.
+    /// Reads the properties of a device below `root`, which tests put in place of `/sys/class/net`.
     pub(super) fn at(root: &Path, name: &str, index: u32) -> Self {
         let Some(interface) = directory(root, name, index) else { return Self::default() };
         let device = interface.join("device");
@@ -86,7 +86,7 @@ fn pci(device: &Path) -> Option<PciAddress> {
     device.components().rev().find_map(|part| function(part.as_os_str().to_str()?))
 }
 
-/// Parses a PCI address, such as `0000:3b:00.1`.
+/// Parses the PCI address in a name of a sysfs directory, such as `0000:3b:00.1`.
 fn function(name: &str) -> Option<PciAddress> {
     let (domain, rest) = name.split_once(':')?;
     let (bus, rest) = rest.split_once(':')?;

@@ -17,7 +17,7 @@ use crate::rtnetlink::RouteSocket;
 /// ifinfomsg`.
 const RTM_NEWLINK: u16 = 16;
 const HEADER: usize = 16;
-/// Attributes of the message (linux/if_link.h).
+/// Attributes of an rtnetlink message about an interface (linux/if_link.h).
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
@@ -28,16 +28,16 @@ const IFLA_PARENT_DEV_NAME: u16 = 56;
 /// Attribute within `IFLA_LINKINFO` that names the kind of the interface.
 const IFLA_INFO_KIND: u16 = 1;
 
-/// Number of layers through which an interface is followed. A VLAN on a bridge over a bond over
-/// cards has four. The limit also ends the search in a cycle.
+/// Largest number of layers of interfaces that are followed down to a device. A VLAN on a bridge over a bond over cards
+/// has four. The limit also ends the search in a cycle.
 const LAYERS: u32 = 5;
 /// Largest number of bytes of a routing table that are read. A router may have a million routes;
 /// the default routes of IPv4 come first.
 const LONGEST_TABLE: u64 = 1 << 20;
-/// Flag of a route that refuses packets (linux/route.h).
+/// Flag of an IPv6 route that refuses packets (linux/route.h).
 const RTF_REJECT: u32 = 0x200;
 
-/// An interface as the kernel lists it.
+/// An interface and its properties as the kernel lists them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ListedInterface {
     index: u32,
@@ -59,11 +59,11 @@ struct ListedInterface {
     peer: Option<u32>,
 }
 
-/// All interfaces of the network namespace.
+/// All interfaces of the network namespace, as the kernel lists them.
 pub(super) struct InterfaceList(Vec<ListedInterface>);
 
 impl InterfaceList {
-    /// Reads the list from the kernel.
+    /// Reads the interfaces of the network namespace from the kernel.
     ///
     /// # Errors
     /// The error with which the kernel refuses.
@@ -181,12 +181,12 @@ fn parse(message: &[u8]) -> Option<ListedInterface> {
     Some(link)
 }
 
-/// Returns the number in the first four bytes.
+/// Returns the number in the first four bytes of an attribute.
 fn word(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.first_chunk()?))
 }
 
-/// Returns the text before the terminating zero byte.
+/// Returns the text of an attribute before the terminating zero byte.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()

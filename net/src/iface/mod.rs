@@ -18,30 +18,30 @@ pub use rank::{InterfaceClass, InterfaceFacts};
 use rank::{Rank, classify, rank};
 pub use route::Route;
 
-/// An address of an interface.
+/// A network interface with one of its IP addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Iface {
     /// Name of the interface, such as `eth0`.
     pub name: String,
     /// Kernel's index of the interface, which is also the scope of a link-local IPv6 address.
     pub index: u32,
-    /// IP address.
+    /// IP address of the interface; an interface with several has one entry for each.
     pub addr: IpAddr,
-    /// Length of the network prefix in bits.
+    /// Length of the address's network prefix in bits.
     pub prefix: u8,
-    /// The interface is administratively up.
+    /// The administrator has set the interface up.
     pub up: bool,
     /// The link works (it has a carrier). The kernel may report the carrier up to a second late.
     pub running: bool,
     /// The interface is the loopback interface.
     pub loopback: bool,
-    /// Largest IP packet in bytes; 0 when unknown.
+    /// Largest IP packet of the interface in bytes (MTU); 0 when unknown.
     pub mtu: u32,
     /// Speed of the link in megabits per second, if the driver reports it.
     pub speed_mbps: Option<u32>,
     /// Metric of the best default route through this interface, if there is one.
     pub default_route: Option<u32>,
-    /// Facts that the kernel reports about the interface.
+    /// Facts about the interface by which it is classified, as the kernel reports them.
     pub facts: InterfaceFacts,
 }
 
@@ -75,17 +75,17 @@ impl fmt::Display for Iface {
 /// An interface that has no IP address, so that no endpoint can use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnaddressedInterface {
-    /// Name of the interface.
+    /// Name of the interface, such as `eth0`.
     pub name: String,
-    /// The interface is administratively up.
+    /// The administrator has set the interface up.
     pub up: bool,
-    /// The link works (it has a carrier).
+    /// The link of the interface works (it has a carrier).
     pub running: bool,
-    /// Largest IP packet in bytes.
+    /// Largest IP packet of the interface in bytes (MTU).
     pub mtu: u32,
     /// Bond, team or bridge of which the interface is a port.
     pub port_of: Option<String>,
-    /// Facts that the kernel reports about the interface.
+    /// Facts about the interface by which it is classified, as the kernel reports them.
     pub facts: InterfaceFacts,
 }
 
@@ -97,21 +97,21 @@ impl UnaddressedInterface {
         classify(&self.name, &self.facts)
     }
 
-    /// Returns in words what the interface is.
+    /// Returns in words what the interface is, such as "bond over eth0, eth1".
     #[must_use]
     pub fn description(&self) -> String {
         words::describe(&self.name, &self.facts, self.class())
     }
 }
 
-/// An address with the decision of [`select`].
+/// An interface and address, with the decision of [`select`] to keep or drop it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Interface and address.
+    /// The interface and its address.
     pub iface: Iface,
-    /// The address was selected.
+    /// True if the interface was selected, false if it was dropped.
     pub kept: bool,
-    /// Reason for the decision.
+    /// Reason why the interface was selected or dropped.
     pub reason: String,
 }
 
@@ -123,21 +123,21 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// The reason why no interface can be selected.
+/// The reason why no interface can be selected by an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SelectError {
-    /// A term is neither a name, an address nor a CIDR.
+    /// A term of the selection expression is neither a name, an address nor a CIDR.
     BadTerm {
-        /// The term.
+        /// The malformed term of the selection expression.
         term: String,
-        /// Reason why the term is malformed.
+        /// Description of the error in the term.
         why: &'static str,
     },
-    /// No usable interface matches.
+    /// No usable interface matches the selection expression.
     NothingMatches {
-        /// The expression.
+        /// The whole selection expression.
         expression: String,
-        /// All candidates, with the reasons why they were dropped.
+        /// All interfaces of the host, with the reasons why they were dropped.
         candidates: Vec<Candidate>,
     },
 }
@@ -210,7 +210,10 @@ pub fn select(ifaces: Vec<Iface>, expression: &str) -> Result<Vec<Candidate>, Se
     // interface.
     for term in terms.iter().filter(|t| !t.exclude) {
         if !candidates.iter().any(|c| term.matches(&c.iface)) {
-            log::warn!("interface selection: no interface matches \"{}\"", term.text);
+            log::warn!(
+                "interface selection: no interface of this host matches \"{}\"; correct or remove it",
+                term.text
+            );
         }
     }
     if including && !candidates.iter().any(|c| c.kept) {
@@ -219,7 +222,7 @@ pub fn select(ifaces: Vec<Iface>, expression: &str) -> Result<Vec<Candidate>, Se
     Ok(candidates)
 }
 
-/// Drops all interfaces that are not in the best group that is up.
+/// Drops the interfaces whose class is in a worse group than the best class that is up.
 fn keep_best_group(ranked: &mut [(Rank, Candidate)]) {
     let kept = ranked.iter().filter(|(_, c)| c.kept);
     let Some(best) = kept.map(|(_, c)| c.iface.class().group()).min() else { return };
@@ -234,22 +237,25 @@ fn keep_best_group(ranked: &mut [(Rank, Candidate)]) {
     }
 }
 
-/// Drops interfaces without carrier if others have a carrier.
+/// Drops interfaces without a carrier if other selected interfaces have one.
 fn drop_quiet(ranked: &mut [(Rank, Candidate)]) {
     let works = |c: &Candidate| c.kept && !c.iface.loopback && c.iface.running;
     let others = ranked.iter().any(|(_, c)| works(c));
     for (_, candidate) in ranked.iter_mut() {
         let quiet = candidate.kept && !candidate.iface.loopback && !candidate.iface.running;
         if quiet && others {
-            let reason = format!("{}; no carrier, others have one", candidate.iface.description());
+            let reason = format!(
+                "{}; its link has no carrier, and that of another interface has one",
+                candidate.iface.description()
+            );
             mark_dropped(candidate, reason);
         } else if quiet {
-            candidate.reason.push_str("; no carrier, no other has one");
+            candidate.reason.push_str("; no interface has a link with a carrier");
         }
     }
 }
 
-/// Marks a candidate as dropped for this reason.
+/// Marks an interface as dropped for this reason.
 fn mark_dropped(candidate: &mut Candidate, reason: String) {
     candidate.kept = false;
     candidate.reason = reason;

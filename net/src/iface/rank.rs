@@ -34,12 +34,12 @@ pub enum InterfaceClass {
     /// A virtual cable (veth, macvlan) to another network namespace. In a container it is the way
     /// to other hosts.
     Cable,
-    /// A tunnel, a VPN or another point-to-point link.
+    /// A tunnel, a VPN or another point-to-point interface.
     Tunnel,
     /// A bridge to containers or virtual machines of this host, or another interface without a
     /// device.
     Isolated,
-    /// The loopback interface.
+    /// The loopback interface of this host.
     Loopback,
 }
 
@@ -64,8 +64,8 @@ impl InterfaceClass {
     }
 }
 
-/// Sort key of interfaces, best first: position of the user's term, group, IPv4 before IPv6 (MPI
-/// libraries expect names of one length), metric of the default route, class, speed, kernel index.
+/// Sort key of interfaces, the best first: position of the user's term, group, IPv4 before IPv6 (MPI libraries expect
+/// names of one length), metric of the default route, class, speed, kernel index.
 pub(super) type Rank = (usize, u8, bool, u32, InterfaceClass, Reverse<u32>, u32);
 
 /// Returns the rank of an address that the user's term number `term` selects (0 without terms).
@@ -82,7 +82,7 @@ pub(super) fn rank(iface: &Iface, term: usize) -> Rank {
     )
 }
 
-/// Classifies an interface that is not loopback.
+/// Returns the class of an interface that is not the loopback interface.
 pub(super) fn classify(name: &str, facts: &InterfaceFacts) -> InterfaceClass {
     // Before the kind: a point-to-point interface is a tunnel, whatever driver it has.
     if facts.point_to_point {
@@ -207,7 +207,7 @@ const NAMES: &[(&str, InterfaceClass)] = &[
     ("zt*", InterfaceClass::Tunnel),
 ];
 
-/// Returns the class that a name suggests.
+/// Returns the class that the name of an interface suggests.
 fn classify_by_name(name: &str) -> InterfaceClass {
     let known = NAMES.iter().find(|(pattern, _)| name_matches(name, pattern));
     known.map_or(InterfaceClass::Device, |(_, class)| *class)

@@ -10,16 +10,16 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::rtnetlink::RouteSocket;
 
-/// The result of a route lookup.
+/// The kernel's route to a destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Route {
-    /// Kernel's index of the interface by which packets leave.
+    /// Kernel's index of the interface by which packets to the destination leave.
     pub index: u32,
-    /// The next router; `None` if the destination is on a network of the interface.
+    /// The next router; `None` if the destination is on a network of the outgoing interface.
     pub gateway: Option<IpAddr>,
-    /// Address that packets have as their source, unless their socket is bound to another.
+    /// Source address of packets to the destination, unless their socket is bound to another.
     pub source: Option<IpAddr>,
-    /// The destination is an address of this host.
+    /// The destination is an address of this host itself.
     pub local: bool,
     /// Path MTU, if an administrator set it for the route or the kernel learned it from ICMP.
     pub mtu: Option<u32>,

@@ -103,7 +103,7 @@ fn a_link_that_does_not_run_is_better_than_none() {
     let all = select(vec![lo.clone(), eth.clone()], "").unwrap();
     assert_eq!(
         all[0].to_string(),
-        "eth0 10.0.0.1/24: kept (device, by its name; no carrier, no other has one)"
+        "eth0 10.0.0.1/24: kept (device, by its name; no interface has a link with a carrier)"
     );
     assert!(!all[1].kept);
     // Beside one that runs it would be a rail that leads nowhere.
@@ -113,7 +113,7 @@ fn a_link_that_does_not_run_is_better_than_none() {
         assert_eq!((all[0].kept, all[0].iface.name.as_str()), (true, "eth1"));
         let eth0 = all.iter().find(|c| c.iface.name == "eth0").unwrap().to_string();
         assert!(
-            eth0.ends_with(": dropped (device, by its name; no carrier, others have one)"),
+            eth0.ends_with(": dropped (device, by its name; its link has no carrier, and that of another interface has one)"),
             "{eth0}"
         );
     }
@@ -121,7 +121,7 @@ fn a_link_that_does_not_run_is_better_than_none() {
     let all = select(vec![lo, eth, iface("eth1", "10.1.0.1/24")], "eth0").unwrap();
     assert_eq!(
         all[0].to_string(),
-        "eth0 10.0.0.1/24: kept (device, by its name; matches eth0; no carrier, no other has one)"
+        "eth0 10.0.0.1/24: kept (device, by its name; matches eth0; no interface has a link with a carrier)"
     );
 }
 

@@ -3,11 +3,11 @@
 use super::name_matches;
 use super::rank::{InterfaceClass, InterfaceFacts, LAYERED, classify};
 
-/// Hardware types (linux/if_arp.h).
+/// Hardware types of interfaces (linux/if_arp.h).
 const ARPHRD_ETHER: u16 = 1;
 const ARPHRD_INFINIBAND: u16 = 32;
 
-/// Number of lower interfaces that a description names.
+/// Largest number of lower interfaces that a description of a bond or bridge names.
 const NAMED: usize = 4;
 
 /// Kinds of interfaces whose usual spelling differs from the kernel's.
@@ -45,7 +45,7 @@ const BRIDGES: &[(&str, &str)] = &[
     ("virbr*", "virtual machines"),
 ];
 
-/// Returns in words what an interface of this class is.
+/// Returns a description of an interface in words, such as "virtual: WireGuard".
 pub(super) fn describe(name: &str, facts: &InterfaceFacts, class: InterfaceClass) -> String {
     let kind = facts.kind.as_deref();
     match class {
@@ -95,8 +95,8 @@ fn describe_isolated(name: &str, facts: &InterfaceFacts) -> String {
     }
 }
 
-/// Returns whether an interface is described by the interfaces below it. A tunnel is described by
-/// its protocol instead, and a bridge by its use.
+/// Returns whether the description of an interface is that of the interfaces below it. A tunnel is described by its
+/// protocol instead, and a bridge by its use.
 fn is_layered(facts: &InterfaceFacts) -> bool {
     let layered = |kind: &str| matches!(kind, "bond" | "team") || LAYERED.contains(&kind);
     !facts.point_to_point && !facts.lower.is_empty() && facts.kind.as_deref().is_some_and(layered)

@@ -6,41 +6,41 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Link type of both formats: raw IP.
+/// Link type of both capture formats: the packets begin with their IP header.
 const RAW_IP: u32 = 101;
 /// Snapshot length in the file header, in bytes: longer than any packet.
 const LONGEST: u32 = 0x0004_0000;
 
-/// The format of a capture file.
+/// The format of a packet capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CaptureFormat {
-    /// pcap: packets and their times.
+    /// The classic pcap format: packets and their times.
     Pcap,
-    /// pcapng: packets with direction and comments.
+    /// The pcapng format: packets with direction and comments.
     Pcapng,
 }
 
-/// Facts about a packet besides its bytes.
+/// Facts about a captured packet that are not in its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Remark {
-    /// The port sent the packet.
+    /// The port under capture sent the packet.
     Sent {
-        /// Number of the path.
+        /// Number of the path on which the packet was sent.
         path: u16,
-        /// The packet has the control class.
+        /// The packet was sent with the control traffic class.
         control: bool,
     },
-    /// The port received the packet.
+    /// The port under capture received the packet.
     Received {
-        /// A switch marked the packet Congestion Experienced.
+        /// A switch marked the packet Congestion Experienced (ECN).
         marked: bool,
-        /// A switch cut the payload off.
+        /// A switch cut off the packet's payload (trimmed it).
         trimmed: bool,
     },
 }
 
 impl Remark {
-    /// Returns a comment on the packet, if there is something to note.
+    /// Returns a comment on the packet for the capture file, if there is something to note.
     fn comment(self) -> Option<String> {
         match self {
             Self::Sent { path, control: false } => Some(format!("path {path}")),
@@ -56,7 +56,7 @@ impl Remark {
         }
     }
 
-    /// Returns the direction in the encoding of `epb_flags`.
+    /// Returns the packet's direction in the encoding of the pcapng option `epb_flags`.
     const fn direction(self) -> u32 {
         match self {
             Self::Received { .. } => 1,
@@ -75,7 +75,7 @@ const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
 
 impl CaptureFormat {
-    /// Returns the format for a file of this name.
+    /// Returns the capture format that the extension of a file name selects.
     pub(super) fn of_file(path: &Path) -> Self {
         match path.extension() {
             Some(extension) if extension == "pcapng" => Self::Pcapng,
@@ -83,7 +83,7 @@ impl CaptureFormat {
         }
     }
 
-    /// Writes the file header; `whose` describes the endpoint.
+    /// Writes the header of the capture file; `whose` describes the endpoint.
     pub(super) fn write_header(self, whose: &str, to: &mut dyn Write) -> io::Result<()> {
         match self {
             Self::Pcap => {
@@ -161,7 +161,7 @@ impl Block {
         words.iter().for_each(|word| self.bytes.extend_from_slice(&word.to_le_bytes()));
     }
 
-    /// Appends bytes, padded to a multiple of four.
+    /// Appends bytes to a pcapng block, padded to a multiple of four.
     fn bytes(&mut self, parts: &[&[u8]]) {
         parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);

@@ -29,14 +29,14 @@ mod tests;
 use format::{CaptureFormat, Remark};
 pub use spec::{Direction, PcapSpec};
 
-/// Longest time for which a packet stays in memory while the port is idle. Short, so that the file
-/// is nearly complete when the process is killed.
+/// Longest time for which a captured packet stays in memory while the port is idle. It is short, so that the file is
+/// nearly complete when the process is killed.
 const FLUSH: Span = Span::millis(10);
 
 /// A port whose packets are written to a capture file.
 pub type PcapPort<P> = LayeredPort<P, PcapLayer>;
 
-/// The [`PortLayer`] of [`PcapPort`].
+/// The [`PortLayer`] of [`PcapPort`], which writes the packets to the capture file.
 pub struct PcapLayer {
     direction: Direction,
     tos_data: u8,
@@ -74,7 +74,7 @@ impl<P: Port> PcapPort<P> {
         Ok(Self { inner, layer })
     }
 
-    /// Returns the path of the capture file.
+    /// Returns the path of the port's capture file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.layer.writer.path
@@ -131,14 +131,14 @@ impl PortLayer for PcapLayer {
     }
 }
 
-/// The capture file. The writer stops at the first error and logs it once.
+/// The writer of a capture file. It stops at the first error, which it logs once.
 struct CaptureWriter {
     path: PathBuf,
     format: CaptureFormat,
     file: Option<BufWriter<File>>,
-    /// The driver's time zero in nanoseconds since 1970; set by the first packet.
+    /// Nanoseconds from 1970 to the zero of the driver's clock; set by the first packet.
     origin: Option<u64>,
-    /// Time of the oldest packet that may still be in memory.
+    /// Time of the oldest packet that may still be in memory and not in the file.
     dirty: Option<Time>,
     id: u16,
 }
@@ -275,7 +275,7 @@ pub struct Checksum {
 }
 
 impl Checksum {
-    /// Adds bytes.
+    /// Adds bytes to the sum.
     pub fn add(&mut self, mut bytes: &[u8]) {
         if self.odd {
             let [first, rest @ ..] = bytes else { return };
@@ -304,7 +304,7 @@ impl Checksum {
     }
 }
 
-/// Returns the command line of this process.
+/// Returns the command line of this process, to describe the capture's endpoint.
 fn command_line() -> String {
     let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();

@@ -1,17 +1,17 @@
-//! The specification of a capture: file name and direction.
+//! The specification of a packet capture: file name and direction.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The packets that a capture contains.
+/// The direction of the packets that a capture contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// Sent and received packets.
+    /// The capture contains sent and received packets.
     #[default]
     Both,
-    /// Sent packets only.
+    /// The capture contains sent packets only.
     Tx,
-    /// Received packets only.
+    /// The capture contains received packets only.
     Rx,
 }
 
@@ -23,9 +23,9 @@ pub enum Direction {
 /// endpoint needs a file of its own and the processes of a job share the setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PcapSpec {
-    /// The pattern of the file name.
+    /// The pattern of the capture file's name, in which placeholders stand for host, process and endpoint.
     pub pattern: String,
-    /// The direction of captured packets.
+    /// The direction of the packets that are captured.
     pub direction: Direction,
 }
 

@@ -16,7 +16,7 @@ use super::fetch::is_valid_reference;
 use super::ring::RingLayout;
 use super::segment::Segment;
 
-/// Size of the buffer for copies in each direction, in bytes.
+/// Size of the shared buffer for copied payload, in each direction, in bytes.
 pub(super) const BOUNCE_SIZE: usize = 64 << 10;
 /// Length in bytes of the longest payload that is copied. An honest peer's record refers to at most
 /// as many.
@@ -31,16 +31,16 @@ pub(super) const FROM: usize = 80;
 // were copied.
 pub(super) const ANSWER: usize = 192;
 pub(super) const COPIED: usize = 200;
-/// Value of [`COPIED`] if the reference is not valid.
+/// Value of the word [`COPIED`] if the reference that the reader asked for is not valid.
 const INVALID_REFERENCE: u64 = u64::MAX;
 
-/// A request to the sender to copy a part of a payload.
+/// A request to the sender of a record to copy a part of its payload into shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct CopyRequest {
     pub(super) number: u64,
     pub(super) slot: u32,
     pub(super) generation: u32,
-    /// Position in the payload at which the part begins.
+    /// Position in the payload, in bytes, at which the requested part begins.
     pub(super) from: u64,
 }
 
@@ -114,16 +114,16 @@ pub(super) fn answer_request(
 pub(super) struct PayloadToCopy {
     pub(super) slot: u32,
     pub(super) generation: u32,
-    /// Length of the payload in bytes.
+    /// Length of the whole payload in bytes.
     pub(super) len: usize,
 }
 
-/// The progress of a copy.
+/// The progress of copying a payload piece by piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CopyProgress {
-    /// More bytes are to come.
+    /// More bytes of the payload are to come.
     Pending,
-    /// All bytes have arrived.
+    /// All bytes of the payload have arrived.
     Complete,
     /// The owner has revoked the payload or violates the protocol.
     Aborted,
@@ -132,11 +132,11 @@ pub(super) enum CopyProgress {
 /// The receiver's side of a copy, for the record at the front of a ring.
 #[derive(Debug)]
 pub(super) struct CopyReceiver {
-    /// Position of the peer's ring in the segment.
+    /// Position in the segment of the ring whose record refers to the payload.
     place: RingLayout,
     /// Offset in the segment of the buffer that the peer copies to.
     bounce: usize,
-    /// Number of requests so far.
+    /// Number of requests for copies that this end has made.
     requests: u64,
     open: Option<(PayloadToCopy, Vec<u8>)>,
 }
@@ -152,7 +152,7 @@ impl CopyReceiver {
         self.open.is_some()
     }
 
-    /// Requests the first part of a payload.
+    /// Requests the first part of a payload from its owner.
     pub(super) fn begin(&mut self, segment: &Segment, wanted: PayloadToCopy) {
         self.open = Some((wanted, Vec::new()));
         self.request_part(segment, wanted, 0);
@@ -200,12 +200,12 @@ impl CopyReceiver {
         CopyProgress::Pending
     }
 
-    /// Returns the bytes that have arrived.
+    /// Returns the bytes of the payload that have arrived.
     pub(super) fn bytes(&self) -> &[u8] {
         self.open.as_ref().map_or(&[], |(_, bytes)| bytes)
     }
 
-    /// Ends the copy, because the record has been handled.
+    /// Ends the copying of a payload, because its record has been handled.
     pub(super) fn end(&mut self) {
         self.open = None;
     }

@@ -28,20 +28,21 @@ use super::socket;
 use crate::base::UserSlice;
 use crate::burst::address;
 
-/// Largest number of references in flight, for each direction.
+/// Largest number of references to lent memory in flight, for each direction.
 const SLOTS: usize = 64;
-/// Largest number of pieces of a payload.
+/// Largest number of memory pieces of a payload that a reference can name.
 pub(super) const MAX_REFERENCE_PIECES: usize = 4;
-/// Length of the longest description in bytes: slot, generation and number of pieces, then address
-/// and length of each piece.
+/// Length in bytes of the longest description of lent memory: slot, generation and number of pieces, then address and
+/// length of each piece.
 pub(super) const MAX_DESCRIPTION: usize = 12 + 16 * MAX_REFERENCE_PIECES;
 
-/// Control word of the reader: it can read the writer's memory.
+/// Control word of the reader of a ring: the reader can read the writer's memory.
 const CAN_READ: usize = 16;
-/// Control words of the writer: the address of the random number, and the number.
+/// Control words of the writer of a ring: the address of the random number that the reader tries to read, and the
+/// number.
 const PROBE_AT: usize = 136;
 const PROBE: usize = 144;
-/// Control words of the writer: the generations of the slots.
+/// Control words of the writer of a ring: the generations of the slots of its references.
 const GENERATIONS: usize = 256;
 
 /// The memory that a reference names: address and length of each piece.
@@ -57,20 +58,20 @@ impl PieceList {
     }
 }
 
-/// A reference in flight.
+/// A reference to lent memory in a record that the peer has not taken.
 #[derive(Clone, Copy, Debug)]
 struct OpenReference {
-    /// Number of the record.
+    /// Number of the record that contains the reference.
     number: u64,
     slot: u32,
     /// Generation of the slot when the record was sent. The reference is valid while the slot still
     /// has it.
     generation: u32,
-    /// Tag by which the owner revokes the memory.
+    /// Tag by which the owner can revoke the lent memory.
     tag: u64,
 }
 
-/// The memory that this process lends over a channel.
+/// The memory that this process lends to the peer of a channel.
 #[derive(Debug)]
 pub(super) struct Lender {
     place: RingLayout,
@@ -80,7 +81,7 @@ pub(super) struct Lender {
     answered: u64,
     free: Vec<u32>,
     generations: [u32; SLOTS],
-    /// The lent pieces, by slot.
+    /// The lent pieces of memory, by the slot of their reference.
     lent: Box<[PieceList; SLOTS]>,
     /// The references in flight, in the order of their records.
     open: VecDeque<OpenReference>,
@@ -106,7 +107,7 @@ impl Lender {
         }
     }
 
-    /// Publishes the address and the value of the random number.
+    /// Publishes the address and the value of the random number that the peer reads as a test.
     pub(super) fn publish_probe(&self, segment: &Segment) {
         let at = std::ptr::from_ref::<u64>(&self.probe).expose_provenance() as u64;
         segment.word(self.place.control + PROBE_AT).store(at, Ordering::Relaxed);
@@ -190,7 +191,7 @@ impl Lender {
         }
     }
 
-    /// Revokes the references with this tag, or all of them.
+    /// Revokes the references to lent memory with this tag, or all of them.
     pub(super) fn revoke(&mut self, segment: &Segment, tag: Option<u64>) {
         for at in 0..self.open.len() {
             let open = self.open[at];
@@ -312,7 +313,7 @@ pub(super) fn refuse_references(segment: &Segment, place: RingLayout) {
     segment.word(place.control + CAN_READ).store(0, Ordering::Release);
 }
 
-/// Undoes [`refuse_references`], for tests.
+/// Undoes [`refuse_references`], so that tests can continue.
 #[cfg(test)]
 pub(super) fn allow_references(segment: &Segment, place: RingLayout) {
     segment.word(place.control + CAN_READ).store(1, Ordering::Release);
@@ -335,18 +336,18 @@ pub struct PayloadSource<'a>(SourceKind<'a>);
 
 #[derive(Debug)]
 enum SourceKind<'a> {
-    /// Memory of the peer that the record refers to.
+    /// The payload is in memory of the peer, to which the record refers.
     Referenced(ReferencedPayload<'a>),
-    /// The payload, copied by its owner.
+    /// The payload was copied into shared memory by its owner.
     Copied(&'a [u8]),
     /// The payload cannot be had, because its owner has ended or revoked it.
     Unavailable,
-    /// The part of the record that was not handed out: `len` bytes of the ring from `at` on.
+    /// The part of the record that was not copied out of the ring: `len` bytes of the ring from `at` on.
     Rest { segment: &'a Segment, at: usize, len: u64 },
 }
 
 impl<'a> PayloadSource<'a> {
-    /// Creates a source for memory of the peer.
+    /// Creates a source for a payload in memory of the peer.
     pub(super) const fn referenced(lent: ReferencedPayload<'a>) -> Self {
         Self(SourceKind::Referenced(lent))
     }
@@ -356,7 +357,7 @@ impl<'a> PayloadSource<'a> {
         Self(SourceKind::Copied(bytes))
     }
 
-    /// Creates a source whose payload cannot be had.
+    /// Creates a source for a payload whose owner has ended or revoked it.
     pub(super) const fn unavailable() -> Self {
         Self(SourceKind::Unavailable)
     }
@@ -427,7 +428,7 @@ impl<'a> PayloadSource<'a> {
         }
     }
 
-    /// Copies as [`PayloadSource::fetch`] does, into memory of this process.
+    /// Copies payload as [`PayloadSource::fetch`] does, into a buffer of this process.
     #[must_use]
     pub fn copy(&self, out: &mut [u8], at: u64) -> bool {
         let base = out.as_mut_ptr().expose_provenance() as u64;
@@ -436,7 +437,7 @@ impl<'a> PayloadSource<'a> {
     }
 }
 
-/// A payload in the peer's memory.
+/// A payload in the peer's memory, which a reference names.
 #[derive(Debug)]
 pub(super) struct ReferencedPayload<'a> {
     process: &'a PeerProcess,
@@ -445,7 +446,7 @@ pub(super) struct ReferencedPayload<'a> {
     /// Slot of the reference, and the generation that the slot has while the reference is valid.
     reference: (u32, u32),
     pieces: [(u64, u64); MAX_REFERENCE_PIECES],
-    /// A read failed although the reference is valid.
+    /// Reading the peer's memory failed although the reference is valid.
     unreadable: Cell<bool>,
 }
 
@@ -521,7 +522,7 @@ impl<'a> ReferencedPayload<'a> {
         done == want && self.is_valid() && self.process.is_alive()
     }
 
-    /// Returns whether the owner has not revoked the payload.
+    /// Returns whether the owner of the payload has not revoked it.
     fn is_valid(&self) -> bool {
         is_valid_reference(self.segment, self.place, self.reference)
     }

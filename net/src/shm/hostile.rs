@@ -25,12 +25,12 @@ use crate::base::Rng;
 const ORDERS: &str = "SQUALL_TEST_ATTACKER";
 /// The number of honest records at the beginning of a round.
 const HONEST: u64 = 16;
-/// Bytes of the payload that an honest reference names.
+/// Bytes of the payload to which a reference of an honest peer refers.
 const PAYLOAD: usize = 4096;
-/// Bytes that the victim lends the attacker.
+/// Bytes of memory that the attacked port lends to the attacker.
 const LENT: usize = 3000;
 const LENT_BYTE: u8 = 0x5a;
-/// The number of kinds of attacks.
+/// The number of kinds of attacks in this test.
 const KINDS: u32 = 9;
 /// The time for which either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -52,12 +52,12 @@ fn wait_for(what: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
-/// The attacker's end of a connection.
+/// The attacker's end of a shared-memory connection.
 struct Attacker {
     socket: OwnedFd,
     rings: Rings,
     payload: Vec<u8>,
-    /// Records that the attacker has sent.
+    /// Number of records that the attacker has sent.
     sent: u64,
 }
 
@@ -77,7 +77,7 @@ fn heard(socket: &OwnedFd) -> Option<Vec<u8>> {
 }
 
 impl Attacker {
-    /// Connects as an honest peer does.
+    /// Connects the attacker to the port as an honest peer does.
     fn connect(name: &str) -> Self {
         let socket = socket::connect(name).expect("the victim listens");
         let (segment, memory) = Segment::create(segment_size(MIN_SIZE)).expect("memory");
@@ -97,7 +97,7 @@ impl Attacker {
         Self { socket, rings, payload: payload(), sent: 0 }
     }
 
-    /// Sends a record. Returns whether there was room.
+    /// Sends a record of the attacker. Returns whether the channel had room.
     fn send(&mut self, bytes: &[u8]) -> bool {
         let Rings { segment, writer, .. } = &mut self.rings;
         let sent = writer.send(segment, OutgoingRecord::from_copies(bytes, &[]));
@@ -331,7 +331,7 @@ fn send_bad_greetings(name: &str, rng: &mut Rng) {
     drop(whole);
 }
 
-/// Attacks a port, with one connection in each round.
+/// Attacks a port of shared memory, with one connection in each round.
 fn attack(name: &str, seed: u64, rounds: u32) {
     for round in 0..rounds {
         let mut rng = Rng::new(seed << 16 | u64::from(round));
@@ -415,14 +415,14 @@ impl Drop for Holder {
     }
 }
 
-/// The number of records that the victim has taken, by kind.
+/// The number of records that the attacked port has taken, by kind.
 #[derive(Debug, Default)]
 struct Counts {
     honest: u64,
-    /// Honest records with a reference to a payload.
+    /// Number of honest records taken with a reference to a payload.
     references: u64,
     revoked: u64,
-    /// Other records of the attacker that were taken.
+    /// Number of the attacker's other records that were taken.
     others: u64,
     /// Records whose payload the victim could not read where it was.
     delayed: u64,
@@ -438,7 +438,7 @@ struct Victim {
     from_neighbour: u64,
     /// The buffer for payload, with a guard area of the same length before it and behind it.
     place: Vec<u8>,
-    /// The payload that honest references name.
+    /// The payload to which references of honest peers refer.
     payload: Vec<u8>,
     lent: Vec<u8>,
 }

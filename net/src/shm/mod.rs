@@ -27,7 +27,7 @@ mod fetch;
 mod hostile;
 mod ring;
 pub(crate) mod segment;
-mod socket;
+pub(crate) mod socket;
 #[cfg(test)]
 mod tests;
 
@@ -52,9 +52,9 @@ use segment::{Segment, check};
 
 pub use fetch::PayloadSource;
 
-/// Size of the control words at the beginning of a segment, in bytes.
+/// Size in bytes of the control words at the beginning of a segment.
 const CONTROL_PAGE: usize = 4096;
-/// Datagram that closes a connection.
+/// Datagram by which an end of a channel notifies the other that it closes the connection.
 const CLOSE_NOTIFICATION: &[u8] = b"closed";
 /// Largest number of connections whose handshake is not complete. It bounds the descriptors that
 /// other processes of the user can take.
@@ -70,22 +70,22 @@ const PROCESS_EVENT: u64 = 1 << 32;
 /// or [`WAKEUP`].
 const GENERATIONS: u32 = (1 << 31) - 1;
 
-/// Returns the bytes of a segment with rings of `ring` bytes.
+/// Returns the size in bytes of a segment whose rings have `ring` bytes each.
 const fn segment_size(ring: usize) -> usize {
     CONTROL_PAGE + 2 * (ring + BOUNCE_SIZE)
 }
 
-/// The configuration of a port.
+/// The configuration of a shared-memory port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShmConfig {
-    /// Name of the port, unique on the host.
+    /// Name of the port, unique on the host, by which peers connect.
     pub name: String,
     /// Size of a ring in bytes, for one direction of a channel: a power of two from 64 KiB to 16
     /// MiB.
     pub ring: usize,
 }
 
-/// The stage of a connection.
+/// The stage of a connection between two shared-memory ports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     /// The peer has connected and is to send its hello.
@@ -105,17 +105,17 @@ struct Rings {
     writer: RingWriter,
     reader: RingReader,
     lender: Lender,
-    /// Receiver of a payload that the peer copies.
+    /// Receiver of a payload that the peer copies into shared memory.
     copier: CopyReceiver,
-    /// Eventfd that wakes the peer.
+    /// Eventfd of the peer, by which this end wakes it.
     wakeup: Option<OwnedFd>,
-    /// Number of our records that the peer had taken when it was last read.
+    /// Number of this end's records that the peer had taken when the port last looked.
     taken: u64,
-    /// The channel is in the list of touched channels.
+    /// The channel is in the list of channels that had records since the last wake-up of peers.
     touched: bool,
 }
 
-/// A connection to a peer.
+/// A connection of a shared-memory port to a peer.
 struct Connection {
     stage: Stage,
     /// Number that distinguishes this connection from earlier ones with the same channel number.
@@ -134,10 +134,10 @@ pub struct ShmPort {
     wakeup: OwnedFd,
     epoll: OwnedFd,
     connections: Vec<Option<Connection>>,
-    /// Generation of the next connection.
+    /// Generation number that the next connection gets.
     generation: u32,
     events: VecDeque<ChannelEvent>,
-    /// Channels for [`MessagePort::touched_channels`].
+    /// Channels that [`MessagePort::touched_channels`] returns.
     touched: Vec<ShmChannelId>,
     /// Buffer to which a record is copied before it is checked, because the peer may change the
     /// original at any time.
@@ -177,7 +177,7 @@ impl Rings {
         Ok(Self { segment, writer, reader, lender, copier, wakeup, taken: 0, touched: false })
     }
 
-    /// Adds the channel to the touched ones.
+    /// Adds the channel to the list of channels that had records, unless it is there.
     #[inline]
     fn touch(&mut self, channel: ShmChannelId, touched: &mut Vec<ShmChannelId>) {
         if !core::mem::replace(&mut self.touched, true) {
@@ -196,7 +196,7 @@ impl Rings {
     }
 }
 
-/// Returns whether the error of a socket is temporary.
+/// Returns whether the error of a socket is temporary (nothing to read, or interrupted).
 fn is_temporary(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
@@ -312,7 +312,7 @@ impl ShmPort {
         self.connections.get_mut(channel.0 as usize)?.as_mut()
     }
 
-    /// Returns the rings of an open channel and marks the channel as touched.
+    /// Returns the rings of an open channel and marks the channel as touched (it has news for its peer).
     #[inline]
     fn open_rings(&mut self, channel: ShmChannelId) -> Option<&mut Rings> {
         let Self { connections, touched, .. } = self;
@@ -325,7 +325,7 @@ impl ShmPort {
         }
     }
 
-    /// Accepts the connections that wait at the listening socket.
+    /// Accepts the connections of peers that wait at the listening socket.
     fn accept_incoming(&mut self) {
         while let Ok(socket) = socket::accept(self.listener.as_raw_fd()) {
             let greeting =

@@ -25,9 +25,9 @@ use std::sync::atomic::{Ordering, fence};
 use super::segment::Segment;
 use crate::message::{MAX_RECORD, MessageRoom, OutgoingRecord};
 
-/// Alignment of entries in bytes: a cache line.
+/// Alignment of a record's entry in a ring, in bytes: a cache line.
 const LINE: usize = 64;
-/// Size of the header word in bytes.
+/// Size in bytes of the header word before each record of a ring.
 const HEADER: usize = 8;
 /// Flag in the header word: the record begins with the description of a payload elsewhere
 /// (`fetch.rs`).
@@ -40,14 +40,14 @@ const HEAD_SHIFT: u32 = 40;
 const SKIP: u64 = u64::MAX;
 /// Size of the control words of a ring, in bytes.
 pub(super) const CONTROL_SIZE: usize = 512;
-/// Bytes of a ring that have pages from the beginning. They hold 500 short messages or one entry of
-/// the greatest length while the reader is away.
+/// Bytes of a ring that have memory pages from the beginning. They hold 500 short messages or one entry of the greatest
+/// length while the reader is away.
 pub(super) const INITIAL_SIZE: usize = 32 << 10;
-/// Value of `populated` when the whole ring has pages.
+/// Value of `populated` when all of the ring has memory pages.
 const FULLY_POPULATED: usize = usize::MAX;
-/// Smallest size of a ring: several entries of the greatest length.
+/// Smallest size of a ring in bytes: several entries of the greatest length.
 pub(super) const MIN_SIZE: usize = 64 << 10;
-/// Largest size of a ring.
+/// Largest size of a ring in bytes.
 pub(super) const MAX_SIZE: usize = 16 << 20;
 
 const CONSUMED: usize = 0;
@@ -59,16 +59,16 @@ const ASLEEP: usize = 128;
 /// The position of a ring and its control words in a segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RingLayout {
-    /// Offset of the control words.
+    /// Offset in the segment of the ring's control words, in bytes.
     pub(super) control: usize,
-    /// Offset of the ring.
+    /// Offset in the segment of the ring itself, in bytes.
     pub(super) base: usize,
     /// Size of the ring in bytes, a power of two.
     pub(super) size: usize,
 }
 
 impl RingLayout {
-    /// Returns the offset in the segment of a position in the stream.
+    /// Returns the offset in the segment of a position in the ring's stream of bytes.
     #[inline]
     const fn at(self, position: u64) -> usize {
         // The mask keeps the value below `size`.
@@ -82,30 +82,29 @@ impl RingLayout {
     }
 }
 
-/// Returns the size of the entry for a record of this length.
+/// Returns the size in bytes of a ring's entry for a record of this length.
 #[inline]
 const fn entry_size(record: usize) -> usize {
     (HEADER + record).next_multiple_of(LINE)
 }
 
-/// The writer's end of a ring.
+/// The end of a ring that writes records.
 #[derive(Debug)]
 pub(super) struct RingWriter {
     place: RingLayout,
-    /// Bytes written, including skipped ones.
+    /// Number of bytes that were written to the ring so far, including skipped ones.
     written: u64,
-    /// Bytes that the reader has consumed, as last read.
+    /// Number of bytes that the reader had consumed when the writer last looked.
     consumed: u64,
-    /// Number of records written.
+    /// Number of records that were written to the ring so far.
     records: u64,
     /// The reader had no room for messages when the writer last read its state. The writer reads
     /// that together with `consumed`, so it writes at most one ring of messages after the reader
     /// has published that it has no room.
     refuses_messages: bool,
-    /// Bytes of the ring that have pages: a power of two less than the size, or
-    /// [`FULLY_POPULATED`].
+    /// Bytes of the ring that have memory pages: a power of two less than the size, or [`FULLY_POPULATED`].
     populated: usize,
-    /// An entry found no room since the last growth, so the next part of the ring is to be used.
+    /// An entry found no room since the ring last grew, so the next part of the ring is to be used.
     needs_growth: bool,
     /// True if the reader was woken and nothing was written since.
     notified: bool,
@@ -145,7 +144,7 @@ impl RingWriter {
         self.write_entry(segment, record, IS_SPLIT | u64::from(head) << HEAD_SHIFT)
     }
 
-    /// Returns the room for messages that the reader publishes.
+    /// Returns the room for messages that the reader of the ring publishes.
     #[inline]
     pub(super) fn room(&self, segment: &Segment) -> MessageRoom {
         match segment.word(self.place.control + ROOM).load(Ordering::Relaxed) {
@@ -172,7 +171,7 @@ impl RingWriter {
         self.refuses_messages && self.has_message_room(segment)
     }
 
-    /// Returns the number of records written.
+    /// Returns the number of records that were written to the ring so far.
     pub(super) const fn records_written(&self) -> u64 {
         self.records
     }
@@ -278,45 +277,45 @@ impl RingWriter {
     }
 }
 
-/// The result of looking for the next record.
+/// The result of looking for the next record of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PeekOutcome {
     /// The record, copied as far as it is handed out.
     Record(NextRecord),
     Empty,
-    /// The entry is one that no honest writer writes.
+    /// The ring contains an entry that no honest writer writes.
     Invalid,
 }
 
-/// The next record of a ring.
+/// The next record of a ring, which has not been consumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct NextRecord {
-    /// Length of the record in bytes.
+    /// Length of the next record in bytes.
     pub(super) len: usize,
-    /// Number of bytes that were copied, from the beginning.
+    /// Number of bytes of the record, from its beginning, that were copied out of the ring.
     pub(super) shown: usize,
-    /// The record begins with the description of a payload.
+    /// The record begins with the description of a payload in memory of its sender.
     pub(super) refers: bool,
 }
 
-/// The reader's end of a ring.
+/// The end of a ring that reads records.
 #[derive(Debug)]
 pub(super) struct RingReader {
     place: RingLayout,
-    /// Bytes consumed.
+    /// Number of bytes of the ring that were consumed so far.
     consumed: u64,
-    /// Number of consumed bytes that was last published.
+    /// Number of consumed bytes that the reader last published to the writer.
     published: u64,
-    /// Number of taken records that was last published.
+    /// Number of taken records that the reader last published to the writer.
     taken: u64,
-    /// Number of times that there was no room for a record.
+    /// Number of times that the owner of this end had no room for a record.
     deferrals: u64,
-    /// Room for messages that was last published.
+    /// Room for messages that the reader last published to the writer.
     room: MessageRoom,
-    /// Bytes of the ring that have pages for this process. The reader keeps its own number, because
-    /// the writer's may be wrong.
+    /// Bytes of the ring that have memory pages in this process. The reader keeps its own number, because the writer's
+    /// may be wrong.
     populated: usize,
-    /// Last position at which a record may begin, once the writer has ended.
+    /// Last position in the ring's stream at which a record may begin, once the writer has ended.
     end_position: u64,
     notified: bool,
 }
@@ -342,17 +341,17 @@ impl RingReader {
         self.end_position = self.consumed + self.place.size as u64;
     }
 
-    /// Returns whether the ring can hold no more records of an honest writer.
+    /// Returns whether the ring can contain no more records of an honest writer.
     pub(super) const fn is_exhausted(&self) -> bool {
         self.consumed >= self.end_position
     }
 
-    /// Returns the position of the ring.
+    /// Returns the position of the ring in its segment.
     pub(super) const fn place(&self) -> RingLayout {
         self.place
     }
 
-    /// Returns whether no entry waits.
+    /// Returns whether no record waits in the ring.
     #[inline]
     pub(super) fn is_empty(&self, segment: &Segment) -> bool {
         segment.word(self.place.at(self.consumed)).load(Ordering::Acquire) == 0
@@ -406,7 +405,7 @@ impl RingReader {
         self.place.at(self.consumed) + HEADER + record.shown
     }
 
-    /// Publishes the room for messages.
+    /// Publishes the room for messages to the writer of the ring.
     #[inline]
     pub(super) fn publish_room(&mut self, segment: &Segment, room: MessageRoom) {
         let before = core::mem::replace(&mut self.room, room);

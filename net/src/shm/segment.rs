@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// missing pages would raise a signal.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
-/// `MADV_POPULATE_WRITE` of linux/mman.h, since Linux 5.14.
+/// Advice `MADV_POPULATE_WRITE` for madvise(2), since Linux 5.14 (linux/mman.h): allocate the pages now.
 const POPULATE_WRITE: libc::c_int = 23;
 
 /// A shared mapping. The other process may change its contents at any time. So words are accessed
@@ -22,14 +22,14 @@ const POPULATE_WRITE: libc::c_int = 23;
 pub(crate) struct Segment {
     base: NonNull<u8>,
     len: usize,
-    /// All pages are allocated.
+    /// All pages of the segment have been allocated.
     fully_populated: bool,
 }
 
 // SAFETY: `base` is a mapping of this value's own, which any thread of the process may use and unmap.
 unsafe impl Send for Segment {}
 
-/// Converts the return value of a system call.
+/// Converts the return value of a system call: -1 becomes the error of the thread.
 pub(crate) fn check(rc: libc::c_int) -> io::Result<libc::c_int> {
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(rc) }
 }
@@ -164,7 +164,7 @@ impl Segment {
         Self { base: NonNull::new(base.cast()).expect("not at 0"), len, fully_populated: true }
     }
 
-    /// Returns the number of bytes that have pages.
+    /// Returns the number of bytes of the segment that have memory pages.
     #[cfg(test)]
     pub(super) fn resident(&self) -> usize {
         // SAFETY: sysconf(3) takes a number and touches no memory of the program.
@@ -177,7 +177,7 @@ impl Segment {
         pages.iter().filter(|page| **page & 1 != 0).count() * page
     }
 
-    /// Returns the size in bytes.
+    /// Returns the size of the segment in bytes.
     pub(super) const fn len(&self) -> usize {
         self.len
     }

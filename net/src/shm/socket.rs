@@ -8,28 +8,28 @@ use std::ptr;
 
 use super::segment::check;
 
-/// Largest length of a greeting, in bytes.
+/// Largest length in bytes of a greeting, the first datagram on a connection.
 pub(super) const MAX_GREETING: usize = 256;
-/// Largest number of descriptors that come with a greeting.
+/// Largest number of file descriptors that come with a greeting.
 const MAX_FDS: usize = 2;
 
 /// The process and the user at the other end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct PeerCredentials {
+pub(crate) struct PeerCredentials {
     /// Process ID; 0 if the process has none in this PID namespace.
-    pub(super) pid: libc::pid_t,
-    /// User ID.
-    pub(super) uid: libc::uid_t,
+    pub(crate) pid: libc::pid_t,
+    /// Effective user ID of the process.
+    pub(crate) uid: libc::uid_t,
 }
 
-/// Creates a non-blocking socket that is closed on exec.
+/// Creates a non-blocking Unix socket that is closed on exec.
 fn socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: socket(2) takes numbers and returns a new descriptor, which goes nowhere but into the `OwnedFd`.
     unsafe { Ok(OwnedFd::from_raw_fd(check(libc::socket(libc::AF_UNIX, kind, 0))?)) }
 }
 
-/// Encodes an abstract address.
+/// Encodes the abstract Unix address with this name.
 fn address(name: &str) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
     // SAFETY: a sockaddr_un is a number and an array of bytes, for which zero is a value.
     let mut address: libc::sockaddr_un = unsafe { zeroed() };
@@ -46,7 +46,7 @@ fn address(name: &str) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
     Ok((address, len as libc::socklen_t))
 }
 
-/// Listens under a name.
+/// Creates a Unix socket that listens under this abstract name.
 pub(super) fn listen(name: &str) -> io::Result<OwnedFd> {
     let (fd, (address, len)) = (socket()?, address(name)?);
     // SAFETY: bind(2) reads `len` bytes of `address`, a local variable that has more; listen(2) takes numbers.
@@ -57,7 +57,7 @@ pub(super) fn listen(name: &str) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Connects to the process that listens under a name.
+/// Connects to the process that listens under this abstract name.
 pub(super) fn connect(name: &str) -> io::Result<OwnedFd> {
     let (fd, (address, len)) = (socket()?, address(name)?);
     // SAFETY: connect(2) reads `len` bytes of `address`, a local variable that has more.
@@ -65,7 +65,7 @@ pub(super) fn connect(name: &str) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Accepts a connection that waits at a listening socket.
+/// Accepts a connection that waits at a listening Unix socket.
 pub(super) fn accept(listener: RawFd) -> io::Result<OwnedFd> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: accept4(2) with no place for an address takes numbers, and returns a new descriptor, which goes nowhere
@@ -82,8 +82,8 @@ pub(super) fn shut_down(socket: RawFd) {
     unsafe { libc::shutdown(socket, libc::SHUT_RDWR) };
 }
 
-/// Returns the process and the user at the other end.
-pub(super) fn credentials(fd: RawFd) -> io::Result<PeerCredentials> {
+/// Returns the process and the user at the other end of a Unix socket.
+pub(crate) fn credentials(fd: RawFd) -> io::Result<PeerCredentials> {
     // SAFETY: a ucred is three integers, for which zero is a value; getsockopt(2) writes at most `len` bytes into it.
     let who = unsafe {
         let mut who: libc::ucred = zeroed();
@@ -95,7 +95,7 @@ pub(super) fn credentials(fd: RawFd) -> io::Result<PeerCredentials> {
     Ok(PeerCredentials { pid: who.pid, uid: who.uid })
 }
 
-/// `SO_PEERPIDFD` of asm-generic/socket.h, since Linux 6.5.
+/// Socket option `SO_PEERPIDFD`, since Linux 6.5 (asm-generic/socket.h): a descriptor of the peer's process.
 const PEER_PIDFD: libc::c_int = 77;
 
 /// Returns a descriptor (pidfd) of the process at the other end, closed on exec. It always names
@@ -134,11 +134,11 @@ pub(super) fn current_user() -> libc::uid_t {
     unsafe { libc::geteuid() }
 }
 
-/// Buffer for the control message that carries the descriptors.
+/// Buffer for the control message that carries file descriptors.
 #[repr(C, align(8))]
 struct ControlBuffer([u8; 64]);
 
-/// Sends a greeting with descriptors as one datagram.
+/// Sends a greeting with file descriptors as one datagram.
 pub(super) fn send(socket: RawFd, text: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
     if text.len() > MAX_GREETING || raw.len() > MAX_FDS {

@@ -12,7 +12,7 @@ pub(super) union SockAddr {
 }
 
 impl SockAddr {
-    /// Size of the union, enough for either family.
+    /// Size in bytes of the socket address, enough for IPv4 and IPv6.
     pub(super) const LEN: libc::socklen_t = mem::size_of::<Self>() as libc::socklen_t;
 
     /// Returns an address of zeros, which has the family `AF_UNSPEC`.
@@ -22,7 +22,7 @@ impl SockAddr {
         unsafe { mem::zeroed() }
     }
 
-    /// Encodes an address. The second value is its length for the kernel.
+    /// Encodes a socket address for the kernel. The second value is its length.
     pub(super) fn encode(addr: &SocketAddr) -> (Self, libc::socklen_t) {
         let mut raw = Self::unspecified();
         match addr {
@@ -48,7 +48,7 @@ impl SockAddr {
         }
     }
 
-    /// Decodes an address. Returns `None` for a family other than IPv4 and IPv6.
+    /// Decodes a socket address of the kernel. Returns `None` for a family other than IPv4 and IPv6.
     pub(super) fn decode(&self) -> Option<SocketAddr> {
         // SAFETY: the union is repr(C), so that both variants begin with the family, and its bytes are all
         // initialised (`unspecified`, then written by us or the kernel).

@@ -12,7 +12,7 @@ impl CmsgBuffer {
     /// an extended error with its offender (16 + 16 + 28, rounded up).
     pub(super) const LEN: usize = 128;
 
-    /// Creates an empty buffer.
+    /// Creates an empty buffer for control messages.
     pub(super) const fn new() -> Self {
         Self([0; Self::LEN])
     }
@@ -22,7 +22,7 @@ impl CmsgBuffer {
     }
 }
 
-/// Appends control messages to a buffer.
+/// Appends control messages (cmsg(3)) to a buffer.
 pub(super) struct Encoder<'a> {
     control: &'a mut CmsgBuffer,
     len: usize,
@@ -68,7 +68,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// A received control message.
+/// A control message (cmsg(3)) that came with a received datagram.
 pub(super) struct Cmsg<'a> {
     pub(super) level: libc::c_int,
     pub(super) kind: libc::c_int,

@@ -12,11 +12,11 @@ use crate::{NetError, UnreachableReason};
 /// Number of errors that are kept between two calls of `take_errors`.
 const KEPT: usize = 64;
 
-/// Errors that were read and not yet taken.
+/// Errors of the network that were read from a socket and not yet taken by the caller.
 #[derive(Default)]
 pub(super) struct ErrorQueue {
     pending: Vec<NetError>,
-    /// Number of errors since the socket was opened.
+    /// Number of errors that were read since the socket was opened.
     pub(super) seen: u64,
 }
 

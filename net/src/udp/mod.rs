@@ -37,12 +37,12 @@ use tx::{SendOutcome, TxLimits, UdpSender};
 /// call for each socket, and errors only speed up what a timeout would find as well.
 const ERROR_CHECK: Span = Span::millis(1);
 
-/// The UDP sockets of one endpoint.
+/// The UDP sockets of one endpoint: the endpoint socket and those of its further paths.
 pub struct UdpPort {
     config: PortConfig,
     local: SocketAddr,
     endpoint: Socket,
-    /// Paths from 1 on, of all sets.
+    /// The sockets of the paths from 1 on, of all path sets.
     paths: Vec<PathState>,
     tx: UdpSender,
     rx: UdpReceiver,
@@ -55,11 +55,11 @@ pub struct UdpPort {
     next_port: u32,
 }
 
-/// The socket from which a path sends.
+/// The state of a path's own socket.
 enum PathState {
-    /// The path has not been used.
+    /// The path has not been used, so its socket is not open.
     Closed,
-    /// The path has its own socket.
+    /// The path sends from this socket of its own.
     Open(PathSocket),
     /// The socket could not be opened, and the reason was logged. The path sends from the
     /// endpoint's socket; a path of a further set sends from its counterpart in the first set.
@@ -313,7 +313,7 @@ impl Port for UdpPort {
         } else {
             sock::get_option(&socket, libc::IPPROTO_IP, libc::IP_MTU)?
         };
-        u32::try_from(mtu).map_err(|_| io::Error::other("the kernel reports a negative MTU"))
+        u32::try_from(mtu).map_err(|_| io::Error::other("the kernel reports a negative path MTU"))
     }
 
     fn next_deadline(&self) -> Option<Time> {

@@ -19,17 +19,16 @@ use crate::PortConfig;
 /// Number of calls in a row for one peer after which the socket connects to it. Connecting and
 /// disconnecting together cost about as much as three or four route lookups.
 const IN_A_ROW: u32 = 16;
-/// Number of attempts to bind a port. Another process may take a free port before it is bound a
-/// second time.
+/// Number of attempts to bind a UDP port. Another process may take a free port before it is bound a second time.
 const ATTEMPTS: usize = 8;
 
-/// See the module's documentation.
+/// The socket of a path, which only sends, from its own source port.
 pub(super) struct PathSocket {
     socket: Socket,
     port: u16,
-    /// Peer of the last call, or of several calls in a row.
+    /// Peer to which the last call, or several calls in a row, sent.
     peer: Option<SocketAddr>,
-    /// Number of calls in a row for `peer` without a connection.
+    /// Number of calls in a row that sent to `peer` from the unconnected socket.
     row: u32,
     connected: bool,
     /// The socket may connect, because its address is that of one interface. A connection of a
@@ -68,7 +67,7 @@ impl PathSocket {
         &self.socket
     }
 
-    /// Returns the source port.
+    /// Returns the UDP source port of the path.
     pub(super) const fn port(&self) -> u16 {
         self.port
     }

@@ -30,7 +30,7 @@ pub(super) struct UdpReceiver {
     names: Box<[SockAddr]>,
     controls: Box<[CmsgBuffer]>,
     buffers: Box<[u8]>,
-    /// Last value of the socket's drop counter.
+    /// Last value that was read of the socket's counter of dropped datagrams.
     overflow: u32,
     /// The last call ended before the socket was empty, so more packets are probably waiting.
     streaming: bool,
@@ -76,7 +76,7 @@ impl UdpReceiver {
         rx
     }
 
-    /// See [`Port::recv`](crate::Port::recv).
+    /// Receives packets; see [`Port::recv`](crate::Port::recv).
     pub(super) fn recv(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -124,7 +124,7 @@ impl UdpReceiver {
         report
     }
 
-    /// Receives up to `wanted` messages. Returns 0 if there is none.
+    /// Receives up to `wanted` messages from the socket. Returns 0 if none waits.
     fn fetch(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -218,12 +218,12 @@ impl UdpReceiver {
         longest
     }
 
-    /// Returns the length of message `i`.
+    /// Returns the length in bytes of received message number `i`.
     fn message_len(&self, i: usize) -> usize {
         (self.messages[i].msg_len as usize).min(BUFFER)
     }
 
-    /// Parses message `i`. Returns `None` if the kernel truncated it.
+    /// Parses received message number `i`. Returns `None` if the kernel truncated it.
     #[inline]
     fn parse_message(&mut self, i: usize, counters: &mut Counters) -> Option<MessageGroup> {
         let header = &self.messages[i].msg_hdr;
@@ -260,7 +260,7 @@ impl UdpReceiver {
         Some(MessageGroup { meta, first: i, messages: 1, segment, last: len })
     }
 
-    /// Hands a group of messages to the sink and counts it.
+    /// Hands the packets of a group of messages to the sink and counts them.
     #[inline(always)]
     fn deliver_group(
         &self,
@@ -297,12 +297,12 @@ impl UdpReceiver {
 /// shorter.
 struct MessageGroup {
     meta: RxMeta,
-    /// Index of the first message.
+    /// Index of the first message of the group.
     first: usize,
     messages: usize,
-    /// Length of all packets but the last.
+    /// Length in bytes of every packet of the group but the last.
     segment: usize,
-    /// Length of the last message.
+    /// Length in bytes of the last message of the group.
     last: usize,
 }
 

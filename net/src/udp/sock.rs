@@ -1,4 +1,4 @@
-//! Opening of sockets: feature probes, options, buffer sizes.
+//! Opening of UDP sockets: feature probes, options, buffer sizes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
 use crate::{Feature, OpenReport, PortConfig};
 
-/// Sets an integer option.
+/// Sets a socket option whose value is an integer.
 pub(crate) fn set_option(
     socket: &impl AsRawFd,
     level: i32,
@@ -29,7 +29,7 @@ pub(crate) fn set_option(
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Reads an integer option.
+/// Reads a socket option whose value is an integer.
 pub(super) fn get_option(socket: &Socket, level: i32, name: i32) -> io::Result<i32> {
     let mut value = 0_i32;
     let mut len = size_of::<i32>() as libc::socklen_t;
@@ -41,8 +41,8 @@ pub(super) fn get_option(socket: &Socket, level: i32, name: i32) -> io::Result<i
     if rc == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Opens a close-on-exec, non-blocking UDP socket of the address's family. IPv6 sockets do not
-/// accept IPv4, so that an address has only one representation.
+/// Opens a close-on-exec, non-blocking UDP socket for the address family of `addr`. IPv6 sockets do not accept IPv4, so
+/// that an address has only one representation.
 pub(crate) fn open_plain(addr: &SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(*addr), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
@@ -195,7 +195,9 @@ pub(crate) fn tos(dscp: u8, ecn: bool) -> i32 {
 fn probe(result: io::Result<()>, option: &str, since: &str) -> Feature {
     match result {
         Ok(()) => Feature::On,
-        Err(e) => Feature::Absent(format!("{option}: {e}; Linux has it since {since}")),
+        Err(e) => {
+            Feature::Absent(format!("socket option {option}: {e}; it needs Linux {since} or later"))
+        }
     }
 }
 

@@ -14,30 +14,31 @@ use crate::base::{Datagram, TrafficClass};
 use crate::burst::address;
 use crate::{Burst, Counters, MAX_PIECES};
 
-/// Largest number of messages in a system call.
+/// Largest number of messages in one `sendmmsg` system call.
 const MESSAGES: usize = 32;
-/// Largest number of pieces in a message (`UIO_MAXIOV`).
+/// Largest number of memory pieces in a message (`UIO_MAXIOV`).
 const PIECES: usize = 1024;
-/// Largest number of pieces in all messages of a call; it bounds the preallocated memory.
+/// Largest number of memory pieces in all messages of a call; it bounds the preallocated memory.
 const ALL_PIECES: usize = 4096;
 /// Largest number of packets that the kernel accepts in a train: `UDP_MAX_SEGMENTS`, which is 64
 /// before Linux 6.9.
 const SEGMENTS: usize = 64;
 
-/// Room in bytes for the trains of a call that are copied into one piece: the longest trains that a call usually has.
+/// Size in bytes of the buffer for trains of one call that are copied into one piece: the longest trains that a call
+/// usually has.
 const STAGING: usize = 4 << 16;
-/// Shortest piece of user memory that is not worth copying. For each piece of a message the kernel takes about 40 ns,
-/// longer than it takes to copy 1400 bytes that stay in the cache. Packets of MTU 9000 gain nothing.
+/// Length in bytes from which a piece of user memory is not worth copying. For each piece of a message the kernel takes
+/// about 40 ns, longer than it takes to copy 1400 bytes that stay in the cache. Packets of MTU 9000 gain nothing.
 const LONG_PIECE: u64 = 4096;
 
-/// Properties of the port that limit what is sent.
+/// Properties of a UDP port that limit what its messages contain.
 #[derive(Clone, Copy)]
 pub(super) struct TxLimits {
     /// Largest number of packets in a train; 1 without GSO.
     pub(super) segments: usize,
-    /// Largest number of UDP payload bytes in a train.
+    /// Largest number of UDP payload bytes in a train of packets.
     pub(super) train_bytes: usize,
-    /// The port uses IPv6.
+    /// The port's sockets use IPv6.
     pub(super) v6: bool,
     /// TOS byte of data packets, which is the default of the sockets, and of control packets.
     pub(super) tos_data: i32,
@@ -79,11 +80,11 @@ const fn is_dropped(errno: i32) -> bool {
 /// need no address.
 type SendSocket<'a> = (BorrowedFd<'a>, bool);
 
-/// The result of a send.
+/// The result of sending a burst of packets.
 pub(super) enum SendOutcome {
     /// All packets were handed over, or are lost for good.
     Done,
-    /// The socket is full.
+    /// The send buffer of the socket is full, and packets are left.
     Full,
 }
 
@@ -97,12 +98,12 @@ pub(super) struct UdpSender {
     pieces: Vec<libc::iovec>,
     /// Copies of trains whose pieces are short. Its capacity never changes during a call, so that the copies do not move.
     staging: Vec<u8>,
-    /// Number of packets in each message.
+    /// Number of packets in each message of the current call.
     packets: Vec<usize>,
-    /// UDP payload bytes in each message.
+    /// UDP payload bytes in each message of the current call.
     bytes: Vec<usize>,
     gso_refused: bool,
-    /// Value of `limits.segments` before fragmentation was allowed.
+    /// Value of `limits.segments` to restore when packets may no longer be fragmented.
     trains: usize,
 }
 
@@ -281,7 +282,7 @@ impl UdpSender {
         };
         if let Err(e) = sock::set_fragmentation(socket, self.limits.v6, yes) {
             let df = if yes { "cleared for long packets" } else { "set again" };
-            log::warn!("DF cannot be {df}: {e}");
+            log::warn!("the Don't Fragment setting of a socket cannot be {df}: {e}");
         }
     }
 
@@ -597,11 +598,11 @@ impl UdpSender {
     }
 }
 
-/// The reason why `fill_and_send` stopped.
+/// The reason why `fill_and_send` stopped sending.
 enum CallOutcome {
-    /// All messages that were built were handed over.
+    /// All messages that were built were handed to the kernel.
     Sent,
-    /// The socket is full.
+    /// The send buffer of the socket is full.
     Full,
     /// The kernel refused the next message, a train of that many packets, with this error number.
     TrainRefused(usize, i32),

@@ -11,25 +11,25 @@ pub(super) const ETHERNET: usize = 14;
 pub(super) const IPV4: usize = 20;
 pub(super) const IPV6: usize = 40;
 pub(super) const UDP: usize = 8;
-/// EtherTypes.
+/// Ethernet types (EtherType) of IPv4 and IPv6.
 pub(super) const TYPE_IPV4: u16 = 0x0800;
 pub(super) const TYPE_IPV6: u16 = 0x86dd;
 
 /// Hop limit of sent packets, the kernel's default.
 const HOPS: u8 = 64;
 const UDP_NUMBER: u8 = 17;
-/// Fragment field with Don't Fragment and offset 0.
+/// Fragment field of an IPv4 header with Don't Fragment set and offset 0.
 const DF: [u8; 2] = [0x40, 0];
 
-/// A hardware address.
+/// A hardware (MAC) address of an Ethernet interface.
 pub(super) type Mac = [u8; 6];
 
-/// Returns the length of the headers before a UDP payload.
+/// Returns the length in bytes of the headers before a UDP payload, Ethernet included.
 pub(super) const fn headers(v6: bool) -> usize {
     ETHERNET + if v6 { IPV6 } else { IPV4 } + UDP
 }
 
-/// The sender and the receiver of a frame.
+/// The sender and the receiver of an Ethernet frame: hardware and socket addresses.
 #[derive(Clone, Copy)]
 pub(super) struct FrameAddresses {
     /// Hardware addresses of the interface and of the next hop.
@@ -98,12 +98,12 @@ fn pseudo_header(ip: &[u8], len: u16) -> u32 {
     csum::partial(addresses, rest)
 }
 
-/// The packet in a frame.
+/// The UDP packet in an Ethernet frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FrameContents {
     pub(super) source: SocketAddr,
     pub(super) tos: u8,
-    /// Position of the UDP payload in the frame.
+    /// Position of the UDP payload in the frame, in bytes.
     pub(super) payload: Range<usize>,
 }
 

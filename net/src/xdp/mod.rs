@@ -39,40 +39,39 @@ use queue::{FlushOutcome, XdpQueue};
 
 /// Largest number of queues of an interface that get a socket. Each socket locks 6 MiB of memory.
 const QUEUES: u32 = 16;
-/// Shortest time between two receives on the sockets below while no frames arrive. Each receive is
-/// a system call.
+/// Shortest time between two receives on the UDP sockets below while no frames arrive. Each receive is a system call.
 const LOOK_BELOW: Span = Span::micros(5);
-/// Shortest time between two receives on the sockets below while frames arrive.
+/// Shortest time between two receives on the UDP sockets below while frames arrive.
 const BESIDE_FRAMES: Span = Span::micros(100);
-/// After a packet from the sockets below, the port receives from them in every call for this time.
+/// Time after a packet from the UDP sockets below during which the port receives from them in every call.
 const BELOW_LATELY: Span = Span::micros(200);
 /// Time between two reads of the kernel's count of dropped frames.
 const COUNT_OVERFLOW: Span = Span::millis(1);
-/// Time for which the port uses the sockets after the interface refused frames.
+/// Time for which the port uses UDP sockets after the interface refused frames.
 const DOWN: Span = Span::secs(1);
-/// Time after which the port asks the kernel again that had no room for frames.
+/// Time after which the port retries when the kernel had no room for frames.
 const RETRY: Span = Span::micros(50);
 
-/// The reason why an endpoint gets no AF_XDP socket.
+/// The reason why an endpoint gets no AF_XDP socket and uses UDP sockets instead.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum XdpError {
     /// No Ethernet interface has the address of the port.
     NoInterface(IpAddr),
-    /// Packets of the interface's MTU do not fit a frame.
+    /// Packets of the interface's MTU do not fit into a frame of AF_XDP memory.
     Mtu {
-        /// MTU of the interface, in bytes.
+        /// MTU of the interface in bytes.
         mtu: u32,
-        /// Largest MTU that fits, in bytes.
+        /// Largest MTU, in bytes, whose packets fit into a frame.
         most: u32,
     },
-    /// The system refused a step.
+    /// The system refused a step of opening the AF_XDP socket.
     System {
-        /// The step that failed.
+        /// The step that the system refused.
         step: &'static str,
         /// Hint at a remedy, if the error number suggests one.
         hint: &'static str,
-        /// Error of the system.
+        /// Error with which the system refused the step.
         error: io::Error,
     },
 }
@@ -122,14 +121,14 @@ impl XdpError {
     }
 }
 
-/// The result of opening the interface, for the log.
+/// The result of opening AF_XDP sockets on the interface, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XdpReport {
-    /// Number of queues with a socket.
+    /// Number of queues of the interface that have a socket.
     pub queues: u32,
-    /// The driver sends and receives frames without copying them.
+    /// The driver of the interface sends and receives frames without copying them (zero copy).
     pub zero_copy: bool,
-    /// Largest number of bytes that wait for the port to be read.
+    /// Largest number of bytes that can wait in the queues for the port to read them.
     pub receive_buffer: u64,
 }
 
@@ -145,7 +144,7 @@ pub struct XdpPort {
     // The field comes first, so that the program is detached before its sockets are closed.
     _program: XdpProgram,
     queues: Vec<XdpQueue>,
-    /// Index of the queue that is read first.
+    /// Index of the queue that the port reads first, in turn.
     turn: usize,
     udp: UdpPort,
     neighbours: Neighbours,
@@ -157,9 +156,9 @@ pub struct XdpPort {
     tos_data: u8,
     tos_control: u8,
     counters: Counters,
-    /// Everything takes the sockets until this time, because the interface was down or gone.
+    /// The port uses UDP sockets for everything until this time, because the interface was down or gone.
     down_until: Time,
-    /// Time to ask the kernel again, if it had no room for frames.
+    /// Time at which the port must ask the kernel again, if the kernel had no room for frames.
     retry_at: Option<Time>,
     looked_below: Time,
     came_below: Time,
@@ -224,7 +223,7 @@ impl XdpPort {
         if framed { self.neighbours.hop_to(now, packet.dst) } else { None }
     }
 
-    /// Returns the length of a packet with its IP header.
+    /// Returns the length in bytes of a packet with its IP header.
     const fn length(&self, packet: &Datagram) -> usize {
         packet.len as usize + frame::headers(self.local.is_ipv6()) - frame::ETHERNET
     }
@@ -293,8 +292,8 @@ impl XdpPort {
         }
     }
 
-    /// Switches to the sockets for a while, because the interface refuses frames. Frames that were
-    /// written are lost or delayed, as on a wire.
+    /// Switches to the UDP sockets for a while, because the interface refuses frames. Frames that were written are lost
+    /// or delayed, as on a wire.
     #[cold]
     fn fall_back_to_sockets(&mut self, now: Time, error: &io::Error) {
         log::warn!(
@@ -304,7 +303,7 @@ impl XdpPort {
         (self.down_until, self.retry_at) = (now + DOWN, None);
     }
 
-    /// Hands out the frames in the queues. Returns true if there were none.
+    /// Hands out the frames that wait in the queues. Returns true if there were none.
     fn receive_frames(
         &mut self,
         budget: usize,
@@ -463,7 +462,7 @@ impl Port for XdpPort {
     }
 }
 
-/// Reader of frames that arrived together.
+/// Reader of the frames that arrived together on a queue.
 struct FrameReader {
     scope: u32,
     virtual_cable: bool,
@@ -510,11 +509,11 @@ impl FrameReader {
     }
 }
 
-/// A group of packets in neighbouring frames.
+/// A group of packets from neighbouring frames that are handed out together.
 struct FrameGroup<'a> {
     meta: RxMeta,
     first: &'a [u8],
-    /// Number of packets, and length of the last one.
+    /// Number of packets in the group, and length of the last one in bytes.
     count: usize,
     last: usize,
 }
@@ -563,7 +562,7 @@ impl<'a> FrameGroup<'a> {
     }
 }
 
-/// The parts of an opened interface.
+/// The parts of an interface that was opened for AF_XDP.
 struct OpenedInterface {
     program: XdpProgram,
     queues: Vec<XdpQueue>,

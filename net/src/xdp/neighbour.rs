@@ -22,8 +22,8 @@ use super::frame::Mac;
 use crate::base::{Span, Time};
 use crate::rtnetlink::RouteSocket;
 
-/// Time for which an answer of the kernel is used. If a path moves to another router, packets are
-/// lost for at most this time.
+/// Time for which an answer of the kernel about a next hop is used. If a path moves to another router, packets are lost
+/// for at most this time.
 const BELIEVED: Span = Span::secs(1);
 
 /// The properties of an interface that AF_XDP needs.
@@ -104,7 +104,7 @@ impl RouteSocket {
         Ok(hop.filter(|_| leaves && route.header.kind == RouteType::Unicast))
     }
 
-    /// Returns the hardware address of a neighbour, if the kernel knows it.
+    /// Returns the hardware address of a neighbour, if the kernel has resolved it.
     fn neighbour(&mut self, index: u32, ip: IpAddr) -> io::Result<Option<Mac>> {
         let mut question = NeighbourMessage::default();
         question.header.family = family(ip).0;
@@ -143,9 +143,9 @@ fn family(ip: IpAddr) -> (AddressFamily, u8) {
     }
 }
 
-/// The result of a lookup.
+/// The result of looking up the next hop to a destination, kept for a while.
 struct CachedHop {
-    /// Hardware address of the next hop; `None` means that packets take the sockets.
+    /// Hardware address of the next hop; `None` means that packets must use the UDP sockets.
     mac: Option<Mac>,
     until: Time,
 }
@@ -162,8 +162,7 @@ impl Neighbours {
         Self { tables, index, known: HashMap::new() }
     }
 
-    /// Returns the hardware address for frames to `to`, or `None` if the packet must take the
-    /// sockets.
+    /// Returns the hardware address for frames to `to`, or `None` if the packet must use the UDP sockets.
     #[inline]
     pub(super) fn hop_to(&mut self, now: Time, to: SocketAddr) -> Option<Mac> {
         match self.known.get(&to.ip()) {
@@ -172,8 +171,8 @@ impl Neighbours {
         }
     }
 
-    /// Asks the kernel and stores the answer for the following packets. The current packet takes
-    /// the sockets in any case, so that the kernel checks whether the neighbour is reachable.
+    /// Asks the kernel for the next hop and stores the answer for the following packets. The current packet uses the
+    /// UDP sockets in any case, so that the kernel checks whether the neighbour is reachable.
     #[cold]
     fn look_up(&mut self, now: Time, to: SocketAddr) -> Option<Mac> {
         let hop = self.tables.next_hop(self.index, to);

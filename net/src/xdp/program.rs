@@ -17,19 +17,19 @@ const BPF_PROG_LOAD: libc::c_long = 5;
 const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_MAP_TYPE_XSKMAP: u32 = 17;
 const BPF_PROG_TYPE_XDP: u32 = 6;
-/// Value of `attach_type` for a link of an XDP program.
+/// Value of `attach_type` for a link that attaches an XDP program.
 const BPF_XDP: u32 = 37;
 const XDP_PASS: i32 = 2;
-/// Number of the helper function `bpf_redirect_map`.
+/// Number of the BPF helper function `bpf_redirect_map`.
 const REDIRECT_MAP: i32 = 51;
-/// Value of `src_reg` in an instruction that loads a map's address.
+/// Value of `src_reg` in a BPF instruction that loads a map's address.
 const PSEUDO_MAP_FD: u8 = 1;
 
 /// A program that is attached to an interface. The kernel detaches it when this value is dropped or
 /// the process ends in any way.
 pub(super) struct XdpProgram {
     map: OwnedFd,
-    /// The attachment; closing the descriptor detaches the program.
+    /// The attachment of the program to the interface; closing the descriptor detaches the program.
     _link: OwnedFd,
 }
 
@@ -81,7 +81,7 @@ impl XdpProgram {
     }
 }
 
-/// The attribute structure of bpf(2).
+/// The attribute structure that the system call bpf(2) takes.
 struct BpfAttribute([u8; 128]);
 
 impl BpfAttribute {
@@ -117,41 +117,40 @@ impl BpfAttribute {
     }
 }
 
-/// Operation codes of `linux/bpf.h` and `linux/bpf_common.h`.
+/// Operation codes of BPF instructions, from `linux/bpf.h` and `linux/bpf_common.h`.
 mod op {
-    /// Moves and additions of 64-bit registers.
+    /// Operations that move and add 64-bit registers.
     pub(super) const MOVE: u8 = 0xbf;
     pub(super) const MOVE_NUMBER: u8 = 0xb7;
     pub(super) const ADD_NUMBER: u8 = 0x07;
-    /// Bitwise and of the lower 32 bits of a register.
+    /// Operation: bitwise and of the lower 32 bits of a register and a number.
     pub(super) const AND_NUMBER: u8 = 0x54;
     pub(super) const LOAD_32: u8 = 0x61;
     pub(super) const LOAD_16: u8 = 0x69;
     pub(super) const LOAD_8: u8 = 0x71;
-    /// Load of a 64-bit address; the instruction has two slots.
+    /// Operation: load of a 64-bit address; the instruction has two slots.
     pub(super) const LOAD_ADDRESS: u8 = 0x18;
     pub(super) const JUMP_GREATER: u8 = 0x2d;
-    /// Comparison of the lower 32 bits.
+    /// Operation: jump unless the lower 32 bits of a register equal a number.
     pub(super) const JUMP_UNLESS_NUMBER: u8 = 0x56;
     pub(super) const CALL: u8 = 0x85;
     pub(super) const EXIT: u8 = 0x95;
 }
 
-/// Encodes an instruction.
+/// Encodes one BPF instruction.
 const fn instruction(op: u8, (dst, src): (u8, u8), offset: i16, number: i32) -> [u8; 8] {
     let (o, n) = (offset.to_le_bytes(), number.to_le_bytes());
     [op, src << 4 | dst, o[0], o[1], n[0], n[1], n[2], n[3]]
 }
 
-/// The program so far, with the positions of jumps to its end, which are taken when a packet is not
-/// for the endpoint.
+/// The BPF program so far, with the positions of the jumps to its end, which are taken if a packet is not for the
+/// endpoint.
 struct Assembler {
     code: Vec<[u8; 8]>,
     exits: Vec<usize>,
 }
 
-/// Registers: the context, the beginning of the packet, its end, and the value that was loaded
-/// last.
+/// BPF registers: the context, the beginning of the packet, its end, and the value that was loaded last.
 const CONTEXT: u8 = 6;
 const PACKET: u8 = 2;
 const END: u8 = 3;
@@ -162,8 +161,7 @@ impl Assembler {
         self.code.push(instruction(op, registers, offset, number));
     }
 
-    /// Loads a value from the packet and jumps to the end unless it equals `number`, as it lies in
-    /// memory.
+    /// Loads a value from the packet and jumps to the end of the program unless it equals `number`, in memory order.
     fn require_value(&mut self, load: u8, at: usize, number: i32) {
         self.push(load, (LOADED, PACKET), offset(at), 0);
         self.jump_unless_equal(number);
@@ -174,8 +172,8 @@ impl Assembler {
         self.push(op::JUMP_UNLESS_NUMBER, (LOADED, 0), 0, number);
     }
 
-    /// Jumps to the end if the packet is shorter than `bytes`. The verifier requires this check
-    /// before any byte is read.
+    /// Jumps to the end of the program if the packet is shorter than `bytes`. The verifier requires this check before
+    /// any byte is read.
     fn require_length(&mut self, bytes: usize) {
         self.push(op::MOVE, (LOADED, PACKET), 0, 0);
         self.push(op::ADD_NUMBER, (LOADED, 0), 0, offset(bytes).into());
@@ -184,17 +182,17 @@ impl Assembler {
     }
 }
 
-/// Converts a position in a packet or in the program to an offset. Both are short.
+/// Converts a position in a packet or in the program to an instruction's offset. Both are short.
 fn offset(at: usize) -> i16 {
     i16::try_from(at).unwrap_or(i16::MAX)
 }
 
-/// Returns a 16-bit number as a load from a packet yields it.
+/// Returns a 16-bit number as a BPF load from a packet yields it.
 const fn in_packet(number: u16) -> i32 {
     number.to_be() as i32
 }
 
-/// Assembles the program for the endpoint at `local`.
+/// Assembles the XDP program that redirects the packets for the endpoint at `local`.
 fn assemble(local: SocketAddr, map: RawFd) -> Vec<[u8; 8]> {
     let mut a = Assembler { code: Vec::new(), exits: Vec::new() };
     a.push(op::MOVE, (CONTEXT, 1), 0, 0);

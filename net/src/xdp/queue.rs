@@ -21,22 +21,22 @@ const BATCH: usize = 64;
 const KERNEL_BATCH: usize = 32;
 /// Bytes before each frame that belong to the kernel (`XDP_PACKET_HEADROOM`).
 const HEADROOM: u32 = 256;
-/// Number of attempts to open a queue whose previous socket may just have been closed, and the time
-/// between two. The kernel releases the queue from a work queue, after an RCU grace period.
+/// Number of attempts to open a queue whose previous socket may just have been closed, and the time between two
+/// attempts. The kernel releases the queue from a work queue, after an RCU grace period.
 const REOPEN: (u32, Duration) = (20, Duration::from_millis(5));
-/// The option of level `SOL_XDP` with the flags of a socket, and the flag that frames are not
-/// copied.
+/// The socket option of level `SOL_XDP` with the flags of a socket, and the flag that frames are not copied (zero
+/// copy).
 const XDP_OPTIONS: libc::c_int = 8;
 const XDP_OPTIONS_ZEROCOPY: u32 = 1;
 
-/// Returns the size of frames for packets of `mtu` bytes, IP header included, or `None` if no frame
-/// is large enough.
+/// Returns the frame size in bytes for packets of `mtu` bytes, IP header included, or `None` if no frame is large
+/// enough.
 pub(super) fn frame_bytes(mtu: u32) -> Option<u32> {
     let needed = mtu.checked_add(super::frame::ETHERNET as u32)?;
     [2048, 4096].into_iter().find(|bytes| needed <= bytes - HEADROOM)
 }
 
-/// See the module's documentation.
+/// One queue of the interface: an AF_XDP socket with its frames and rings.
 pub(super) struct XdpQueue {
     // The kernel uses the frames until the socket is closed, so this field comes before `umem` and
     // is dropped first.
@@ -47,7 +47,7 @@ pub(super) struct XdpQueue {
     tx: TxRing,
     umem: Umem,
     frame: usize,
-    /// Number of frames that have been received and wait for room in the fill ring.
+    /// Number of frames that were received and wait for room in the fill ring.
     owed: usize,
     arriving: HeapSlab,
     arrived: Vec<Packet>,
@@ -59,11 +59,11 @@ pub(super) struct XdpQueue {
 // thread, and one thread at a time has `&mut self`.
 unsafe impl Send for XdpQueue {}
 
-/// The result of handing frames to the kernel.
+/// The result of handing written frames to the kernel.
 pub(super) enum FlushOutcome {
-    /// The kernel accepted all frames.
+    /// The kernel accepted all frames for sending.
     All,
-    /// The kernel has no room and must be asked again.
+    /// The kernel has no room for the frames and must be asked again.
     Full,
 }
 
@@ -139,12 +139,12 @@ impl XdpQueue {
         self.socket.as_raw_fd()
     }
 
-    /// Returns the distance between two frames in bytes.
+    /// Returns the distance in bytes between the beginnings of two frames.
     pub(super) const fn frame(&self) -> usize {
         self.frame
     }
 
-    /// Returns whether the driver uses the frames without copying.
+    /// Returns whether the driver sends and receives the frames without copying them.
     pub(super) fn is_zero_copy(&self) -> bool {
         let mut flags = 0_u32;
         let mut len = size_of::<u32>() as libc::socklen_t;
@@ -219,7 +219,7 @@ impl XdpQueue {
         Some(())
     }
 
-    /// Returns whether frames wait for [`XdpQueue::flush`].
+    /// Returns whether written frames wait for [`XdpQueue::flush`].
     pub(super) fn has_written(&self) -> bool {
         !self.leaving.is_empty()
     }
@@ -229,7 +229,7 @@ impl XdpQueue {
         self.leaving.available() == 0
     }
 
-    /// Hands the written frames to the kernel, and asks it again for those that it had no room for.
+    /// Passes the written frames to the kernel, and asks it again for those for which it had no room.
     ///
     /// # Errors
     /// The interface is gone or down.
@@ -244,7 +244,7 @@ impl XdpQueue {
         self.wake_kernel(count.div_ceil(KERNEL_BATCH) + 1)
     }
 
-    /// Makes the kernel read the ring, up to `most` times if it does not reach the end.
+    /// Makes the kernel process the send ring, up to `most` times if it does not reach the end.
     fn wake_kernel(&self, most: usize) -> io::Result<FlushOutcome> {
         for _ in 0..most {
             // SAFETY: sendto(2) is given no bytes and no name: it makes the kernel look at the ring.
@@ -274,7 +274,7 @@ impl XdpQueue {
     }
 }
 
-/// Extracts the error of the system.
+/// Extracts the system's error from an error of the XDP library.
 fn system_error(error: xdp::error::SocketError) -> io::Error {
     use xdp::error::SocketError::{Bind, GetSockOpt, RingMap, SetSockOpt, SocketCreation};
     match error {

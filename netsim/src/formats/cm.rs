@@ -23,14 +23,14 @@ use serde::{Deserialize, Serialize};
 use super::{DefinedNames, FormatError, Place, unmarked};
 use crate::workload::{Flow, Start, Trigger, TriggerKind, Workload, WorkloadError};
 
-/// Unit of the numbers after `start`.
+/// Unit of the start times of connections (`start N`) in a `.cm` file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 pub enum StartUnit {
-    /// Picoseconds, as in htsim's `.cm` files.
+    /// Start times are picoseconds, as in htsim's `.cm` files.
     #[default]
     #[serde(rename = "ps")]
     Picoseconds,
-    /// Microseconds, as uet-htsim's UEC binary reads them.
+    /// Start times are microseconds, as uet-htsim's UEC binary reads them.
     #[serde(rename = "us")]
     Microseconds,
 }
@@ -91,14 +91,15 @@ impl core::str::FromStr for StartUnit {
     }
 }
 
-/// Numbers of connections and triggers that header lines state.
+/// Numbers of connections and triggers that the header lines of a `.cm` file announce.
 #[derive(Default)]
 struct Header {
     connections: Option<usize>,
     triggers: Option<usize>,
 }
 
-/// Reads the text of `file`, with starts in picoseconds.
+/// Reads a workload from the text of a `.cm` file, whose start times are in picoseconds. Errors
+/// name it `file`.
 ///
 /// # Errors
 /// Returns the first line that is wrong, or what does not fit together.
@@ -106,7 +107,8 @@ pub fn read(file: &str, text: &str) -> Result<Workload, FormatError> {
     read_in(StartUnit::Picoseconds, file, text)
 }
 
-/// Reads the text of `file`, with starts in `unit`.
+/// Reads a workload from the text of a `.cm` file, whose start times are in `unit`. Errors name it
+/// `file`.
 ///
 /// # Errors
 /// Returns the errors of [`read`].
@@ -129,7 +131,7 @@ pub fn read_in(unit: StartUnit, file: &str, text: &str) -> Result<Workload, Form
         match lower.as_str() {
             "nodes" | "connections" | "triggers" | "failures" => {
                 let &[_, value] = words.as_slice() else {
-                    return at.error(format!("expected '{first} NUMBER'"));
+                    return at.error(format!("no number; expected '{first} NUMBER'"));
                 };
                 defined_names.once(at, lower.as_str())?;
                 match lower.as_str() {
@@ -148,7 +150,7 @@ pub fn read_in(unit: StartUnit, file: &str, text: &str) -> Result<Workload, Form
                 let trigger = read_trigger(at, &words)?;
                 let place = workload.triggers.len() as u32;
                 if defined.insert(trigger.id, place).is_some() {
-                    return at.error(format!("trigger {} is defined twice", trigger.id));
+                    return at.error(format!("trigger {} is defined twice; keep one", trigger.id));
                 }
                 workload.triggers.push(trigger);
             }
@@ -167,7 +169,7 @@ pub fn read_in(unit: StartUnit, file: &str, text: &str) -> Result<Workload, Form
                     if host >= workload.hosts {
                         let hosts = workload.hosts;
                         return at.error(format!(
-                            "host {host}; 'Nodes {hosts}' allows 0 to {}",
+                            "host {host} does not exist; 'Nodes {hosts}' allows 0 to {}",
                             i64::from(hosts) - 1
                         ));
                     }
@@ -196,7 +198,7 @@ pub fn read_in(unit: StartUnit, file: &str, text: &str) -> Result<Workload, Form
         if announced.is_some_and(|count| count != found) {
             let line = defined_names.line(&what.to_ascii_lowercase());
             return Place { file, line }.error(format!(
-                "'{what} {}', but there are {found}",
+                "the file says '{what} {}', but there are {found}; correct the number",
                 announced.unwrap_or_default()
             ));
         }
@@ -259,7 +261,8 @@ fn read_trigger(at: Place<'_>, words: &[&str]) -> Result<Trigger, FormatError> {
     }
 }
 
-/// Parses a connection. Its triggers are still the file's numbers.
+/// Parses the line of a connection, which becomes a flow. The triggers of the result are still
+/// numbers of the file, not indices.
 fn read_flow(
     at: Place<'_>,
     words: &[&str],
@@ -302,7 +305,7 @@ fn read_flow(
             "id" => flow.id = at.number(value, key)?,
             "size" => flow.bytes = at.number(value, key)?,
             "start" | "trigger" if started => {
-                return at.error("one of 'start' and 'trigger' is enough");
+                return at.error("one of 'start' and 'trigger' is enough; drop the other");
             }
             "start" => {
                 let start: u64 = at.number(value, key)?;
@@ -338,8 +341,8 @@ fn read_flow(
     Ok(flow)
 }
 
-/// Returns the text of a file that [`read`] reads back. The text leaves out jobs, delays of
-/// triggers, dependencies, and the triggers that flows activate when they start.
+/// Returns a workload as the text of a `.cm` file that [`read`] reads back. The text leaves out
+/// jobs, delays of triggers, dependencies, and the triggers that flows activate when they start.
 #[must_use]
 pub fn write(workload: &Workload) -> String {
     let mut text = format!("Nodes {}\nConnections {}\n", workload.hosts, workload.flows.len());

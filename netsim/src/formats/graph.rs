@@ -24,7 +24,7 @@ use crate::Picos;
 use crate::topology::{Link, Node, Switch, Topology};
 use squall_base::Rate;
 
-/// Reads the text of `file`.
+/// Reads a topology from the text of a graph. Errors name it `file`.
 ///
 /// # Errors
 /// Returns an error for the first line that is wrong, or for the topology as a whole.
@@ -47,7 +47,7 @@ pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
             }
             ("switch", &[name, ref options @ ..]) => {
                 if is_host(name).is_some() {
-                    return at.error(format!("'{name}' is what a host is called"));
+                    return at.error(format!("'{name}' is what a host is called; rename it"));
                 }
                 // There are fewer switches than lines.
                 if names.insert(name, topology.switches.len() as u32).is_some() {
@@ -101,7 +101,8 @@ pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
     }
 }
 
-/// Returns the host of this name.
+/// Returns the number of the host that is called `name`, such as `h3`; `None` if hosts have no such
+/// name.
 fn is_host(name: &str) -> Option<u32> {
     name.strip_prefix('h')?.parse().ok()
 }
@@ -145,8 +146,8 @@ fn read_link(at: Place<'_>, a: Node, b: Node, options: &[&str]) -> Result<Link, 
     Ok(link)
 }
 
-/// Returns the text of a file that [`read`] reads back, if switches have names of their own, rates
-/// are whole megabits and latencies whole nanoseconds.
+/// Returns a topology as the text of a graph that [`read`] reads back, if switches have names of
+/// their own, rates are whole megabits and latencies whole nanoseconds.
 #[must_use]
 pub fn write(topology: &Topology) -> String {
     let mut text = format!("Graph\nHosts {}\n", topology.hosts);

@@ -14,14 +14,14 @@ use std::{fs, io};
 use crate::Picos;
 use squall_base::Rate;
 
-/// Error in a file, with its place.
+/// An error in a file of a topology or workload, with file and line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FormatError {
     /// Name of the file, as the caller gave it.
     pub file: String,
     /// Number of the line, from 1; 0 for the file as a whole.
     pub line: usize,
-    /// Description of what was found and what was expected.
+    /// Description of what was found in the file and what was expected there.
     pub what: String,
 }
 
@@ -61,7 +61,7 @@ pub fn topology(file: &str, text: &str) -> Result<crate::topology::Topology, For
 pub fn read_text(path: &Path) -> io::Result<String> {
     let kind = fs::metadata(path)?.file_type();
     if kind.is_char_device() || kind.is_block_device() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a device, expected a file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a device, expected a file"));
     }
     String::from_utf8(fs::read(path)?).map_err(|error| {
         let good = error.utf8_error().valid_up_to();
@@ -101,7 +101,7 @@ impl DefinedNames {
     }
 }
 
-/// Place of a reader: file and line.
+/// Place in a file that is being read: the name of the file and the line, which errors state.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     file: &'a str,
@@ -113,7 +113,7 @@ impl Place<'_> {
         Err(FormatError { file: self.file.into(), line: self.line, what: what.into() })
     }
 
-    /// Parses `word` as a number.
+    /// Parses `word` as a whole number. Errors say that it was expected as `what`.
     fn number<N: TryFrom<u64>>(self, word: &str, what: &str) -> Result<N, FormatError> {
         let digits = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
         if !digits {
@@ -141,7 +141,7 @@ impl Place<'_> {
         }
     }
 
-    /// Parses a latency in nanoseconds.
+    /// Parses the latency of a link or switch, a whole number of nanoseconds.
     fn latency(self, word: &str, what: &str) -> Result<Picos, FormatError> {
         let nanos: u64 = self.number(word, what)?;
         if nanos > MOST_NANOS {
@@ -154,7 +154,7 @@ impl Place<'_> {
 
 /// Maximum rate of a link, bits per second: 100 Tb/s.
 const MOST_RATE: u64 = 100_000_000_000_000;
-/// Maximum latency, nanoseconds: one second.
+/// Maximum latency of a link or a switch that a file may give, nanoseconds: one second.
 const MOST_NANOS: u64 = 1_000_000_000;
 
 #[cfg(test)]

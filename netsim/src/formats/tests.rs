@@ -145,7 +145,7 @@ fn mistakes_in_a_topology_are_named() {
         "t.topo: hosts / pod size: 128 / 15 is not a positive whole number"
     );
     let text = WRITTEN.replace("Downlink_speed_Gbps 100", "Downlink_speed_Gbps 0");
-    assert_eq!(error_of(&text), "t.topo: tier 0: no downlink speed");
+    assert_eq!(error_of(&text), "t.topo: tier 0: a downlink speed of 0; expected more");
 }
 
 const CM: &str = "Nodes 16
@@ -244,12 +244,15 @@ fn mistakes_in_a_connection_matrix_are_named() {
             "Nodes 2\n0->1 start 0 size 1\n0->1 trigger 1 size 1 send_done_trigger 1\ntrigger id 1 oneshot\n",
             "w.cm:3: 1 flows can never start (the first is flow 2): nothing activates their trigger often enough",
         ),
-        ("Nodes 2\n0->2 start 0 size 1\n", "w.cm:2: host 2; 'Nodes 2' allows 0 to 1"),
+        (
+            "Nodes 2\n0->2 start 0 size 1\n",
+            "w.cm:2: host 2 does not exist; 'Nodes 2' allows 0 to 1",
+        ),
         ("Nodes 2\n0->1 start 0\n", "w.cm:2: no size; expected 'size BYTES' above zero"),
         ("Nodes 2\n0->1 start\n", "w.cm:2: 'start' without a value"),
         (
             "Nodes 2\n0->1 start 0 trigger 1 size 1\n",
-            "w.cm:2: one of 'start' and 'trigger' is enough",
+            "w.cm:2: one of 'start' and 'trigger' is enough; drop the other",
         ),
         (
             "Nodes 2\nx->1 start 0 size 1\n",
@@ -265,7 +268,7 @@ fn mistakes_in_a_connection_matrix_are_named() {
         ),
         (
             "Nodes 2\nConnections 2\n0->1 start 0 size 1\n",
-            "w.cm:2: 'Connections 2', but there are 1",
+            "w.cm:2: the file says 'Connections 2', but there are 1; correct the number",
         ),
         (
             "Nodes 2\ntrigger id 1 barrier count 0\n",
@@ -273,7 +276,7 @@ fn mistakes_in_a_connection_matrix_are_named() {
         ),
         (
             "Nodes 2\ntrigger id 1 oneshot\ntrigger id 1 oneshot\n",
-            "w.cm:3: trigger 1 is defined twice",
+            "w.cm:3: trigger 1 is defined twice; keep one",
         ),
     ];
     for (text, expected) in cases {
@@ -339,7 +342,7 @@ fn mistakes_in_a_graph_are_named() {
             "g:4: gbps 18446744073709551615 is too large; at most 100000 is possible",
         ),
         ("Graph\nSwitch a tier 256\n", "g:2: tier 256 is too large; at most 255 is possible"),
-        ("Graph\nSwitch h7\n", "g:2: 'h7' is what a host is called"),
+        ("Graph\nSwitch h7\n", "g:2: 'h7' is what a host is called; rename it"),
         ("Graph\nSwitch a\nSwitch a\n", "g:3: two switches are named 'a'; names must differ"),
         (
             "Graph\nSwitch a tier\n",
@@ -388,5 +391,5 @@ fn what_is_no_text_is_named() {
     assert_eq!(error, "line 2 is not UTF-8, expected text");
     std::fs::remove_file(&path).expect("removed");
     let error = read_text(std::path::Path::new("/dev/zero")).expect_err("no end").to_string();
-    assert_eq!(error, "a device, expected a file");
+    assert_eq!(error, "it is a device, expected a file");
 }

@@ -43,7 +43,7 @@ const EMPTY: Tier = Tier {
     queue_down: None,
 };
 
-/// Reads the text of `file`.
+/// Reads a fat tree from the text of a `.topo` file. Errors name it `file`.
 ///
 /// # Errors
 /// Returns the first line that is wrong, or numbers that do not fit each other.
@@ -146,7 +146,7 @@ pub fn read(file: &str, text: &str) -> Result<FatTree, FormatError> {
     }
 }
 
-/// Returns the text of a file that [`read`] reads back.
+/// Returns a fat tree as the text of a `.topo` file that [`read`] reads back.
 #[must_use]
 pub fn write(tree: &FatTree) -> String {
     let mut text =

@@ -120,7 +120,7 @@ pub struct NetworkArgs {
 }
 
 impl NetworkArgs {
-    /// Returns the options that were given.
+    /// Returns the network options that the command line gives, with the short forms applied.
     #[must_use]
     pub fn options(&self) -> NetworkOptions {
         let mut options = self.options.clone();
@@ -140,10 +140,11 @@ impl NetworkArgs {
 pub struct Marks(Vec<f64>);
 
 impl Marks {
-    /// No thresholds: nothing is marked.
+    /// No marking thresholds: ports mark no packets.
     pub const NONE: Self = Self(Vec::new());
 
-    /// Creates thresholds from `low` to `high`.
+    /// Creates marking thresholds from `low`, where marking begins, to `high`, where every packet
+    /// is marked.
     #[must_use]
     pub fn between(low: f64, high: f64) -> Self {
         Self(vec![low, high])
@@ -161,12 +162,13 @@ impl FromStr for Marks {
             text.split(',').map(|part| part.trim().parse()).collect();
         match numbers {
             Ok(numbers) if numbers.len() == 2 => Ok(Self(numbers)),
-            _ => Err("two numbers in order, such as 0.2,0.8, or none are expected".to_owned()),
+            _ => Err("expected two thresholds in order, such as 0.2,0.8, or none".to_owned()),
         }
     }
 }
 
-/// Number of packets of each class in a turn, control packets first; neither is zero.
+/// Weights of a port's two queues: the number of control packets and the number of data packets
+/// that it sends in a turn while both wait. Neither is zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "(u16, u16)")]
 pub struct Weights(pub(super) u16, pub(super) u16);
@@ -177,7 +179,7 @@ impl TryFrom<(u16, u16)> for Weights {
     fn try_from((control, data): (u16, u16)) -> Result<Self, Self::Error> {
         let fine = (1..=1000).contains(&control) && (1..=1000).contains(&data);
         fine.then_some(Self(control, data))
-            .ok_or("two numbers of packets from 1 to 1000 are expected")
+            .ok_or("expected two numbers of packets from 1 to 1000, such as 10,1")
     }
 }
 
@@ -191,12 +193,12 @@ impl FromStr for Weights {
     }
 }
 
-/// An invalid network option.
+/// A network option whose value is invalid.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OptionError {
-    /// Key of the option.
+    /// Key of the option, such as `queue`.
     pub key: &'static str,
-    /// The value that was given, and what is expected.
+    /// The value that was given for the option, and what is expected.
     pub what: String,
 }
 
@@ -216,12 +218,14 @@ fn refuse_feature<T>(name: &str, what: &str) -> Result<T, OptionError> {
     fault("features", format!("{name}: {what}"))
 }
 
-/// Returns the names of a feature's counters with the feature in front.
+/// Returns the names of a feature's counters with the name of the feature in front, as in
+/// `deflection.packets`.
 fn names(feature: &'static str, counters: &'static [&'static str]) -> impl Iterator<Item = String> {
     counters.iter().map(move |counter| format!("{feature}.{counter}"))
 }
 
-/// Properties of one network to which options are relative.
+/// Properties of one network, by which options that are relative (such as a queue in
+/// bandwidth-delay products) become numbers.
 #[derive(Clone, Copy)]
 pub struct Ground<'a> {
     /// Bandwidth-delay product between the farthest hosts, in full packets, rounded up.
@@ -229,11 +233,11 @@ pub struct Ground<'a> {
     /// Returns the bandwidth-delay product in bytes, not rounded. It is called only if an option is
     /// given in such products.
     pub bdp_bytes: &'a dyn Fn() -> f64,
-    /// Bytes of a full packet on the wire.
+    /// Bytes of a full data packet on the wire.
     pub packet: u32,
-    /// Bytes that trimming leaves of a full packet.
+    /// Bytes that trimming leaves of a full data packet.
     pub trimmed: u32,
-    /// Minimum length of a data queue, in packets.
+    /// Minimum length of a data queue, in full packets.
     pub least: u64,
     /// Rate of the slowest host link.
     pub line: Rate,
@@ -243,11 +247,11 @@ pub struct Ground<'a> {
     pub ahead: Span,
     /// Factor of all rates in the options; below 1 for a network in slow motion.
     pub rates: f64,
-    /// Factor of all times in the options.
+    /// Factor of all times in the options; above 1 for a network in slow motion.
     pub times: f64,
     /// Default time from a failure until routing knows of it, in microseconds, before scaling.
     pub reroute_us: f64,
-    /// Seed of marking, hashing and adaptive routing.
+    /// Seed of the random choices of switches: ECN marking, ECMP hashing and adaptive routing.
     pub seed: u64,
 }
 
@@ -262,7 +266,7 @@ impl NetworkOptions {
             return fault("trimming", "expected `trimming` or `lossless`, not both");
         }
         if let Some(gbps) = self.nic_gbps.filter(|gbps| !(0.001..=100_000.0).contains(gbps)) {
-            return fault("nic_gbps", format!("{gbps}, expected 0.001 to 100000"));
+            return fault("nic_gbps", format!("{gbps} Gb/s is out of range 0.001..=100000"));
         }
         if let Some(products) = self.queue_bdp.filter(|n| !(*n > 0.0 && n.is_finite())) {
             return fault("queue_bdp", format!("{products}, expected a number above 0"));
@@ -271,7 +275,7 @@ impl NetworkOptions {
             return fault("queue", "expected `queue` or `queue_bdp`, not both");
         }
         if self.queue == Some(Bytes(0)) {
-            return fault("queue", "0, expected one packet at least");
+            return fault("queue", "a queue of 0 bytes, expected one packet at least");
         }
         match (&self.ecn, &self.ecn_bdp) {
             (Some(_), Some(_)) => {
@@ -284,7 +288,8 @@ impl NetworkOptions {
                 // given length, queues are at least one product.
                 let most = self.queue_bdp.unwrap_or(1.0);
                 if self.queue.is_none() && products.iter().any(|n| *n > most) {
-                    let what = format!("{products:?}, expected at most the queue, {most}");
+                    let what =
+                        format!("thresholds {products:?}, expected at most the queue, {most}");
                     return fault("ecn_bdp", what);
                 }
             }
@@ -295,7 +300,7 @@ impl NetworkOptions {
             feature.check(&given, self).or_else(|what| refuse_feature(feature.name(), &what))?;
         }
         if let Some(us) = self.reroute_us.filter(|us| !(0.0..=1e9).contains(us)) {
-            return fault("reroute_us", format!("{us}, expected 0 to 1e9 microseconds"));
+            return fault("reroute_us", format!("{us} us is out of range 0..=1e9"));
         }
         Ok(())
     }
@@ -307,7 +312,7 @@ impl NetworkOptions {
         resolved.or_else(|what| fault("features", what))
     }
 
-    /// Returns whether switches trim.
+    /// Returns whether switches trim packets that find a full queue, instead of dropping them.
     #[must_use]
     pub fn trims(&self) -> bool {
         self.trimming.unwrap_or(!self.lossless)
@@ -388,7 +393,8 @@ impl NetworkOptions {
                 });
                 if shares.is_some_and(|(_, high)| high > 1.0) {
                     let queue = queue.map_or(1.0, |queue| queue as f64 / bdp());
-                    let what = format!("{:?}, expected at most the queue, {queue}", marks.0);
+                    let what =
+                        format!("thresholds {:?}, expected at most the queue, {queue}", marks.0);
                     return fault("ecn_bdp", what);
                 }
                 Ok(shares)
@@ -399,18 +405,18 @@ impl NetworkOptions {
     }
 }
 
-/// Checks that `numbers` are two thresholds in order, or none.
+/// Checks that `numbers` are two ECN marking thresholds, the lower one first, or none.
 fn thresholds(key: &'static str, numbers: &[f64], of: &str) -> Result<(), OptionError> {
     match *numbers {
         [] => Ok(()),
         [low, high] if !(0.0 <= low && low <= high && high.is_finite()) => {
-            fault(key, format!("[{low}, {high}], expected 0 <= low <= high"))
+            fault(key, format!("thresholds [{low}, {high}], expected 0 <= low <= high"))
         }
         [low, high] if key == "ecn" && high > 1.0 => {
-            fault(key, format!("[{low}, {high}], expected at most 1"))
+            fault(key, format!("thresholds [{low}, {high}] of the queue, expected at most 1"))
         }
         [_, _] => Ok(()),
-        _ => fault(key, format!("{numbers:?}, expected [low, high] as {of}, or []")),
+        _ => fault(key, format!("thresholds {numbers:?}, expected [low, high] as {of}, or []")),
     }
 }
 
@@ -421,9 +427,10 @@ pub struct NetworkConfig {
     pub options: NetworkOptions,
     /// Rate of the network cards, if they are slower than their links.
     pub nic: Option<Rate>,
-    /// Data queue of a port, bytes, whatever its rate; the packet being sent counts.
+    /// Capacity of a port's data queue in bytes, whatever the rate of the port. The packet being
+    /// sent counts.
     pub queue: u64,
-    /// Control queue of a port, bytes; twice the data queue, as in htsim.
+    /// Capacity of a port's control queue in bytes; twice the data queue, as in htsim.
     pub control_queue: u64,
     /// Lower marking threshold in bytes. A port marks a departing packet, with a probability that
     /// rises from 0, when the data queue it leaves behind exceeds this.
@@ -442,7 +449,7 @@ pub struct NetworkConfig {
     pub features: Vec<Arc<dyn NetworkFeature>>,
     /// Delay from the failure of a link or switch until routing avoids it.
     pub reroute: Picos,
-    /// Seed of marking, hashing and adaptive routing.
+    /// Seed of the random choices of switches: ECN marking, ECMP hashing and adaptive routing.
     pub seed: u64,
 }
 
@@ -474,7 +481,7 @@ impl NetworkConfig {
         self.control_queue = bytes.saturating_mul(2);
     }
 
-    /// Adds a feature.
+    /// Adds a switch feature to the network.
     ///
     /// # Errors
     /// Returns an error if the features together need more counters or lanes than there are.
@@ -493,7 +500,7 @@ impl NetworkConfig {
             }
         }
         if self.lanes() > lane::MOST {
-            let text = format!("{} lanes, expected at most {}", self.lanes(), lane::MOST);
+            let text = format!("it needs {} lanes, expected at most {}", self.lanes(), lane::MOST);
             return refuse_feature(name, &text);
         }
         Ok(())
@@ -514,13 +521,14 @@ impl NetworkConfig {
         programs
     }
 
-    /// Returns the names of [`super::Totals::features`], such as `deflection.packets`.
+    /// Returns the names of the counters in [`super::Totals::features`], such as
+    /// `deflection.packets`.
     pub fn counter_names(&self) -> impl Iterator<Item = String> + '_ {
         let of = |feature: &'_ Arc<dyn NetworkFeature>| names(feature.name(), feature.counters());
         self.features.iter().flat_map(of)
     }
 
-    /// Returns the names of the features' counters for each flow.
+    /// Returns the names of the counters that switch features keep for each flow.
     pub fn flow_counter_names(&self) -> impl Iterator<Item = String> + '_ {
         let of =
             |feature: &'_ Arc<dyn NetworkFeature>| names(feature.name(), feature.flow_counters());
@@ -545,7 +553,8 @@ impl NetworkConfig {
         self.features.iter().find(|feature| feature.needs().messages).map(|feature| feature.name())
     }
 
-    /// Returns the number of lanes of a link between switches.
+    /// Returns the number of virtual lanes that a link between switches has: the largest number
+    /// that a feature needs.
     pub(super) fn lanes(&self) -> u8 {
         self.features.iter().map(|feature| feature.lanes()).max().unwrap_or(1)
     }

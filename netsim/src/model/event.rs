@@ -3,10 +3,11 @@
 use crate::Picos;
 use squall_base::Rate;
 
-/// Index into [`crate::topology::Topology::links`].
+/// Number of a link: its index in [`crate::topology::Topology::links`].
 pub type LinkId = u32;
 
-/// A change of the network, commanded or scheduled.
+/// A change of links or switches, such as a failure or a repair, which a user commands or a
+/// schedule contains.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Failure {
     /// The link goes down in both directions and loses all packets on it. Routing avoids it after
@@ -35,8 +36,8 @@ pub enum Failure {
 /// A failure or repair of the network, and the time at which it happens.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FailureEvent {
-    /// Time of the failure.
+    /// Time at which the failure or repair happens.
     pub at: Picos,
-    /// The failure.
+    /// The failure or repair.
     pub what: Failure,
 }

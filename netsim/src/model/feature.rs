@@ -27,7 +27,7 @@ pub trait SwitchFeature: fmt::Debug + Sync {
     /// capital and has no full stop, because the generated page adds one.
     fn help(&self) -> &'static str;
 
-    /// Returns the parameters that users may give.
+    /// Returns the parameters of the feature that users may give.
     fn parameters(&self) -> &'static [FeatureParameter] {
         &[]
     }
@@ -44,7 +44,7 @@ pub trait SwitchFeature: fmt::Debug + Sync {
     /// Names the parameter or option that is wrong, and what is expected.
     fn check(&self, given: &FeatureArguments<'_>, options: &NetworkOptions) -> Result<(), String>;
 
-    /// Computes what the parameters mean in one network.
+    /// Builds the feature for one network, from the parameters that the user gave.
     ///
     /// # Errors
     /// Names the parameter that is impossible there, and what is expected.
@@ -55,48 +55,49 @@ pub trait SwitchFeature: fmt::Debug + Sync {
     ) -> Result<Arc<dyn NetworkFeature>, String>;
 }
 
-/// A parameter of a feature.
+/// A parameter of a switch feature, which users write as `name=value`.
 #[derive(Clone, Copy, Debug)]
 pub struct FeatureParameter {
-    /// The name before `=`.
+    /// Name of the parameter.
     pub name: &'static str,
-    /// The kind of value, such as `BYTES`.
+    /// Placeholder of the parameter's value in help texts, such as `BYTES`.
     pub value: &'static str,
-    /// The meaning, with range and default: a phrase in lower case without a full stop, which the
-    /// generated page adds.
+    /// Meaning of the parameter, with range and default: a phrase in lower case without a full
+    /// stop, which the generated page adds.
     pub help: &'static str,
 }
 
-/// A number that a feature computes from a run.
+/// A metric that a switch feature adds: a number that is computed from a run.
 #[derive(Clone, Copy, Debug)]
 pub struct FeatureMetric {
-    /// The name, which no other metric has.
+    /// Name of the metric, which no other metric has.
     pub name: &'static str,
-    /// The unit; empty for a number.
+    /// Unit of the metric; empty for a plain number.
     pub unit: &'static str,
-    /// The meaning: a phrase in lower case without a full stop.
+    /// Meaning of the metric: a phrase in lower case without a full stop.
     pub help: &'static str,
-    /// Computes the number; `None` where a run has no such number.
+    /// Computes the metric of a run; `None` if the run has no such number.
     pub compute: fn(&Run) -> Option<f64>,
 }
 
 /// The network to which a feature relates its parameters.
 #[derive(Clone, Copy)]
 pub struct FeatureContext<'a> {
-    /// The other options of the network.
+    /// Options of the whole network, as the user gave them.
     pub options: &'a NetworkOptions,
     /// Queue length in bytes from which packets are marked; `u64::MAX` if none are.
     pub marks_from: u64,
-    /// Sizes, rates and times of the network.
+    /// Sizes, rates and round-trip time of the network.
     pub ground: &'a Ground<'a>,
 }
 
-/// A feature with its parameters in one network.
+/// A switch feature as one network runs it, with the values of its parameters.
 pub trait NetworkFeature: fmt::Debug + Send + Sync {
-    /// Returns the name of the feature.
+    /// Returns the name by which users chose the feature.
     fn name(&self) -> &'static str;
 
-    /// Returns the program of one switch, in its initial state; `None` if that switch has none.
+    /// Returns the feature's program for switch `switch`, in its initial state; `None` if that
+    /// switch runs none.
     fn program(&self, switch: u32) -> Option<Box<dyn SwitchProgram>>;
 
     /// Returns the number of virtual lanes that links between switches need, at most
@@ -116,8 +117,8 @@ pub trait NetworkFeature: fmt::Debug + Send + Sync {
         &[]
     }
 
-    /// Returns the names of its counters for each flow, at most [`FEATURE_COUNTERS`] for all
-    /// features of a network.
+    /// Returns the names of the counters that the feature keeps for each flow, at most
+    /// [`FEATURE_COUNTERS`] for all features of a network.
     fn flow_counters(&self) -> &'static [&'static str] {
         &[]
     }
@@ -160,9 +161,9 @@ pub struct MessagePacket {
 /// A data packet at its destination.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceivedPacket<'a> {
-    /// Bytes on the wire.
+    /// Length of the packet on the wire, bytes.
     pub bytes: u32,
-    /// Payload bytes of its message.
+    /// Payload bytes of the message that the packet belongs to.
     pub message_bytes: u64,
     /// The packet was overtaken by one of its message that was sent later. A retransmission never
     /// counts as late.
@@ -174,18 +175,20 @@ pub struct ReceivedPacket<'a> {
 /// Number of counters of all features of a network together, and of each flow.
 pub const FEATURE_COUNTERS: usize = 8;
 
-/// Values of the features' counters, in the order of [`super::NetworkConfig::counter_names`].
+/// Values of the counters of all switch features, in the order of
+/// [`super::NetworkConfig::counter_names`].
 pub type FeatureCounters = [u64; FEATURE_COUNTERS];
 
 static REGISTERED: OnceLock<&'static [&'static dyn SwitchFeature]> = OnceLock::new();
 
-/// Registers the features of this process. The first table stays; further calls have no effect.
+/// Registers the switch features that users of this process can choose. The first table stays;
+/// further calls have no effect.
 pub fn register(features: &'static [&'static dyn SwitchFeature]) {
     // A second call comes from a concurrent test, with the same table.
     let _ = REGISTERED.set(features);
 }
 
-/// Returns the features that were registered.
+/// Returns the switch features that [`register`] was given; none before it was called.
 #[must_use]
 pub fn registered() -> &'static [&'static dyn SwitchFeature] {
     REGISTERED.get().copied().unwrap_or_default()
@@ -198,7 +201,7 @@ pub fn registered() -> &'static [&'static dyn SwitchFeature] {
 pub struct FeatureList(String);
 
 impl FeatureList {
-    /// Resolves the names.
+    /// Finds the registered feature of each name in the list, with its parameters.
     ///
     /// # Errors
     /// Returns the feature or parameter that is not known, and the known ones.

@@ -3,12 +3,12 @@
 
 use super::header::{Class, PacketHeader};
 
-/// A packet as the network sees it.
+/// A packet in flight: its header, the host that sent it, and its ports.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 pub(super) struct InFlight {
     pub(super) header: PacketHeader,
-    /// The sending host.
+    /// Number of the host that sent the packet.
     source: u32,
     /// Port by which the packet left last. At a switch with a program it includes the lanes: see
     /// [`super::lane`].
@@ -17,7 +17,7 @@ pub(super) struct InFlight {
     pub(super) route: u32,
 }
 
-/// Marks that no port was computed in advance.
+/// Marks a packet whose next port was not computed in advance.
 pub(super) const NO_ROUTE: u32 = u32::MAX;
 
 impl InFlight {
@@ -27,7 +27,7 @@ impl InFlight {
     }
 }
 
-/// All packets in flight. The number that became free last is used first.
+/// All packets in flight, by their numbers. A new packet gets the number that became free last.
 #[derive(Clone, Debug, Default)]
 pub struct Flights {
     pub(super) flying: Vec<InFlight>,
@@ -53,7 +53,7 @@ impl Flights {
         self.make(source, port, header)
     }
 
-    /// Frees the number of a packet.
+    /// Frees the number of a packet, so that another packet can get it.
     pub(super) fn free(&mut self, packet: u32) {
         self.free.push(packet);
     }
@@ -73,7 +73,8 @@ impl Flights {
         (&flying.header, flying.source)
     }
 
-    /// Discards the routes that were computed in advance.
+    /// Discards the routes of all packets that were computed in advance, because routing has
+    /// changed.
     pub(super) fn forget_routes(&mut self) {
         self.flying.iter_mut().for_each(|flying| flying.route = NO_ROUTE);
     }

@@ -15,20 +15,21 @@ pub enum Class {
 /// The part of a packet that a switch reads and writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PacketHeader {
-    /// Destination host.
+    /// Number of the destination host.
     pub dst: u32,
-    /// Hash of the flow without its entropy, as of its addresses.
+    /// Hash of the addresses of source and destination, which all packets of the flow share.
+    /// Switches hash it together with the entropy (ECMP).
     pub flow: u32,
     /// Entropy of the packet, which corresponds to a UDP source port.
     pub entropy: u32,
-    /// Bytes on the wire, headers included; shrinks when trimmed.
+    /// Length of the packet on the wire in bytes, headers included. Trimming reduces it.
     pub bytes: u32,
     /// Class of the packet.
     pub class: Class,
     /// True if the packet is marked Congestion Experienced.
     pub ce: bool,
-    /// True if a port cut off the payload.
+    /// True if a port has cut off the payload.
     pub trimmed: bool,
-    /// True if that was the port to the destination.
+    /// True if the port that cut off the payload is the one to the destination host.
     pub last_hop: bool,
 }

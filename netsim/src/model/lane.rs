@@ -10,9 +10,9 @@
 /// Maximum number of lanes: as many as PFC has classes.
 pub const MOST: u8 = 8;
 
-/// Number of bits of a port's number.
+/// Number of bits of the port in an encoded ingress.
 const PORT: u32 = 24;
-/// Number of bits of a lane's number.
+/// Number of bits of each lane in an encoded ingress.
 const LANE: u32 = 4;
 
 /// Ingress of a packet that its own host sends: the packet came in by no port.
@@ -23,17 +23,17 @@ pub(super) const fn ingress(port: u32, came: u8, leaves: u8) -> u32 {
     port | (came as u32) << PORT | (leaves as u32) << (PORT + LANE)
 }
 
-/// Returns the port by which the packet came in.
+/// Returns the port by which a packet came in, from its encoded ingress.
 pub(super) const fn port(ingress: u32) -> u32 {
     ingress & ((1 << PORT) - 1)
 }
 
-/// Returns the lane by which the packet came in.
+/// Returns the lane by which a packet came in, from its encoded ingress.
 pub(super) const fn came(ingress: u32) -> u8 {
     (ingress >> PORT) as u8 & ((1 << LANE) - 1)
 }
 
-/// Returns the lane by which the packet leaves; hosts have one lane.
+/// Returns the lane by which a packet leaves, from its encoded ingress; hosts have one lane.
 pub(super) const fn leaves(ingress: u32) -> u8 {
     if ingress == HOST { 0 } else { (ingress >> (PORT + LANE)) as u8 }
 }

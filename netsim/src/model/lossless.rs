@@ -13,9 +13,10 @@ use crate::topology::{Node, Topology};
 /// Thresholds at which a switch pauses an input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lossless {
-    /// Bytes from one input above which it is paused, if each input has its own limit.
+    /// Bytes from one input above which the switch pauses it (PFC), if each input has its own
+    /// limit.
     pub xoff: u64,
-    /// Bytes below which the input resumes.
+    /// Bytes from one input below which the switch resumes it.
     pub xon: u64,
     /// Bytes of the shared buffer, if there is one. An input then resumes as far below the
     /// threshold as `xon` is below `xoff`.
@@ -33,25 +34,25 @@ impl Lossless {
         let xoff = options.xoff.map_or(queue.max(packet * 4) / 2, |bytes| bytes.0);
         let xon = options.xon.map_or(xoff.saturating_sub(packet * 2), |bytes| bytes.0);
         if xon >= xoff {
-            return fault("xon", format!("{xon}, expected less than xoff, {xoff}"));
+            return fault("xon", format!("xon is {xon} bytes, expected less than xoff, {xoff}"));
         }
         let buffer = options.buffer.map(|bytes| bytes.0);
         if let Some(bytes) = buffer.filter(|bytes| *bytes < 8 * packet) {
             return fault(
                 "buffer",
-                format!("{bytes}, expected {} at least, eight packets", 8 * packet),
+                format!("{bytes} bytes, expected {} at least, eight packets", 8 * packet),
             );
         }
         Ok(Self { xoff, xon, buffer })
     }
 
-    /// Checks that the options of pausing are compatible.
+    /// Checks that the options of pausing (PFC) go together with each other and with `lossless`.
     pub(super) fn check(options: &NetworkOptions) -> Result<(), OptionError> {
         for (key, given) in
             [("xoff", options.xoff), ("xon", options.xon), ("buffer", options.buffer)]
         {
             if given.is_some() && !options.lossless {
-                return fault(key, "expected with `lossless` only");
+                return fault(key, "no effect without `lossless`; add that, or leave it out");
             }
         }
         if options.buffer.is_some() && (options.xoff.is_some() || options.xon.is_some()) {
@@ -66,12 +67,12 @@ impl Lossless {
 #[derive(Clone, Debug)]
 pub(super) struct Inputs {
     limits: Lossless,
-    /// Number of lanes of a link.
+    /// Number of virtual lanes of each link.
     lanes: u32,
     /// State by port and lane: the bytes it occupies, whether its sender was stopped, and the
     /// switch it leads to.
     inputs: Vec<(u64, bool, u32)>,
-    /// Bytes in each switch.
+    /// Bytes that wait in each switch, from all its inputs.
     used: Vec<u64>,
 }
 
@@ -90,7 +91,7 @@ impl Inputs {
         Self { limits, lanes: lanes.into(), inputs, used }
     }
 
-    /// Returns the index of an input.
+    /// Returns the place in `inputs` of the input by which a packet came in.
     const fn place(&self, ingress: u32) -> usize {
         (lane::port(ingress) * self.lanes + lane::came(ingress) as u32) as usize
     }
@@ -108,7 +109,8 @@ impl Inputs {
         }
     }
 
-    /// Counts `bytes` bytes that came in, and returns whether their sender must stop.
+    /// Counts a data packet of `bytes` bytes that came in, and returns whether the sender at the
+    /// other end of the input must stop.
     pub(super) fn take(&mut self, ingress: u32, bytes: u32) -> bool {
         let place = self.place(ingress);
         let (owned, stopped, at) = self.inputs[place];
@@ -119,7 +121,8 @@ impl Inputs {
         stops
     }
 
-    /// Counts `bytes` bytes that left, and returns whether their sender may resume.
+    /// Counts a data packet of `bytes` bytes that left the switch, and returns whether the sender
+    /// at the other end of its input may resume.
     pub(super) fn release(&mut self, ingress: u32, bytes: u32) -> bool {
         let place = self.place(ingress);
         let (owned, stopped, at) = self.inputs[place];

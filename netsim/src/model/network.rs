@@ -51,7 +51,7 @@ impl Ends for () {
 pub enum UpcomingEvent {
     /// A packet arrives at a host.
     Arrival {
-        /// The host.
+        /// Host at which the packet arrives.
         host: u32,
         /// Number of the packet, for [`Network::take`].
         packet: u32,
@@ -60,20 +60,20 @@ pub enum UpcomingEvent {
     Call(u64),
 }
 
-/// An event that the driver must handle.
+/// An event of the network that the driver must handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// A packet is at its destination, or at whatever host its last link leads to; the driver must
     /// call [`Network::take`].
     Arrived {
-        /// The host.
+        /// Host at which the packet is.
         host: u32,
-        /// The packet.
+        /// Number of the packet.
         packet: u32,
     },
     /// The link of a host was paused, and the host may send data again.
     Resumed {
-        /// The host.
+        /// Host that may send data again.
         host: u32,
     },
     /// The time of a [`Network::call`] has come.
@@ -99,11 +99,11 @@ enum Event {
     Reroute,
     /// A timer of the program of switch `a` expires.
     Timer { switch: u32 },
-    /// An event of the driver.
+    /// A call that the driver scheduled with [`Network::call`].
     Call(u64),
 }
 
-/// Bit that marks the driver's events.
+/// Bit of a packed event that marks a call of the driver.
 const CALL: u64 = 1 << 63;
 
 impl Event {
@@ -136,7 +136,7 @@ impl Event {
     }
 }
 
-/// A network while it runs.
+/// A network while it runs: its switches, its packets in flight and its event queue.
 #[derive(Debug)]
 pub struct Network {
     now: Picos,
@@ -147,9 +147,10 @@ pub struct Network {
     programs: Option<Box<Programs>>,
     /// The port by which each host sends.
     host_ports: Vec<u32>,
-    /// Approximate number of events until the next prefetch.
+    /// Approximate number of events until the memory of further events is prefetched.
     until_prefetch: usize,
-    /// Scratch list of [`Network::prefetch`].
+    /// List of ports that [`Network::prefetch`] fills and uses. It is kept only so that its memory
+    /// is reused.
     ahead: Vec<u32>,
     reroute_armed: bool,
     events: u64,
@@ -247,7 +248,7 @@ impl Network {
         self.now
     }
 
-    /// Returns the number of events so far.
+    /// Returns the number of events that the network has processed.
     #[must_use]
     pub const fn events(&self) -> u64 {
         self.events
@@ -259,19 +260,19 @@ impl Network {
         self.wheel.len() == 0
     }
 
-    /// Returns the time of the next event.
+    /// Returns the time of the next event; `None` if none is scheduled.
     #[must_use]
     pub fn next_event(&self) -> Option<Picos> {
         self.wheel.next_time()
     }
 
-    /// Returns the ports, routes and queues.
+    /// Returns the switches of the network with their ports, routes and queues.
     #[must_use]
     pub const fn switches(&self) -> &Switches<u32> {
         &self.switches
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the whole network.
     #[must_use]
     pub const fn totals(&self) -> &Totals {
         &self.totals
@@ -446,7 +447,8 @@ impl Network {
         }
     }
 
-    /// Schedules an event at a port.
+    /// Schedules an event at `at`, with the rank that events at port `port` have among those of one
+    /// time.
     #[inline]
     fn push(&mut self, at: Picos, what: Event, port: u32) {
         let at = at.max(self.now);
@@ -627,7 +629,7 @@ impl Network {
         }
     }
 
-    /// Drops a packet that came into a switch.
+    /// Drops a packet that came into a switch, and counts it as lost for the reason `why`.
     fn refuse(&mut self, packet: u32, why: Drop) {
         let ingress = lane::port(self.flights.flying[packet as usize].port);
         let why = self.switches.refuse(ingress, why);
@@ -655,7 +657,7 @@ impl Network {
         }
     }
 
-    /// Handles a packet that reached its host's port.
+    /// Handles a packet that its host has handed to the port of its network card.
     fn entered(&mut self, port: u32, packet: u32) {
         let header = &mut self.flights.flying[packet as usize].header;
         match self.switches.enter(self.now, port, packet, header) {
@@ -665,7 +667,8 @@ impl Network {
         }
     }
 
-    /// Handles a packet that left by `port`.
+    /// Handles a packet that a port has sent: switch programs learn of it, and its arrival is
+    /// scheduled.
     #[inline]
     fn left(&mut self, port: u32, departure: &Departure<u32>) {
         self.flights.flying[departure.item as usize].port = port;
@@ -735,7 +738,8 @@ impl Network {
         }
     }
 
-    /// Schedules an event at `port` if a packet waits there.
+    /// Schedules the event that serves `port` when its wire is free, if a packet waits there and
+    /// may leave.
     #[inline]
     fn arm(&mut self, port: u32) {
         if let Some(at) = self.switches.arm(port) {

@@ -25,10 +25,10 @@ pub trait PacketOption: Sized {
     /// place.
     const LEN: usize;
 
-    /// Appends the fields to `to`, at most [`PacketOption::LEN`] bytes.
+    /// Encodes the value: appends its fields to `to`, at most [`PacketOption::LEN`] bytes.
     fn encode(&self, to: &mut Encoder<'_>);
 
-    /// Reads the fields in the order in which [`PacketOption::encode`] wrote them.
+    /// Decodes a value: reads its fields in the order in which [`PacketOption::encode`] wrote them.
     fn decode(from: &mut Decoder<'_>) -> Self;
 }
 
@@ -37,7 +37,7 @@ pub trait PacketOption: Sized {
 pub struct Encoder<'a>(&'a mut [u8]);
 
 impl Encoder<'_> {
-    /// Appends bytes.
+    /// Appends bytes as they are.
     pub fn bytes(&mut self, bytes: &[u8]) {
         let len = bytes.len().min(self.0.len());
         let (to, rest) = core::mem::take(&mut self.0).split_at_mut(len);
@@ -45,27 +45,27 @@ impl Encoder<'_> {
         self.0 = rest;
     }
 
-    /// Appends one byte.
+    /// Appends an integer of one byte.
     pub fn u8(&mut self, value: u8) {
         self.bytes(&[value]);
     }
 
-    /// Appends two bytes.
+    /// Appends an integer of two bytes.
     pub fn u16(&mut self, value: u16) {
         self.bytes(&value.to_le_bytes());
     }
 
-    /// Appends four bytes.
+    /// Appends an integer of four bytes.
     pub fn u32(&mut self, value: u32) {
         self.bytes(&value.to_le_bytes());
     }
 
-    /// Appends eight bytes.
+    /// Appends an integer of eight bytes.
     pub fn u64(&mut self, value: u64) {
         self.bytes(&value.to_le_bytes());
     }
 
-    /// Appends the bits of a float.
+    /// Appends the four bytes of a float.
     pub fn f32(&mut self, value: f32) {
         self.u32(value.to_bits());
     }
@@ -84,33 +84,33 @@ impl Decoder<'_> {
         bytes
     }
 
-    /// Reads one byte.
+    /// Reads an integer of one byte.
     pub fn u8(&mut self) -> u8 {
         u8::from_le_bytes(self.take())
     }
 
-    /// Reads two bytes.
+    /// Reads an integer of two bytes.
     pub fn u16(&mut self) -> u16 {
         u16::from_le_bytes(self.take())
     }
 
-    /// Reads four bytes.
+    /// Reads an integer of four bytes.
     pub fn u32(&mut self) -> u32 {
         u32::from_le_bytes(self.take())
     }
 
-    /// Reads eight bytes.
+    /// Reads an integer of eight bytes.
     pub fn u64(&mut self) -> u64 {
         u64::from_le_bytes(self.take())
     }
 
-    /// Reads the bits of a float.
+    /// Reads the four bytes of a float.
     pub fn f32(&mut self) -> f32 {
         f32::from_bits(self.u32())
     }
 }
 
-/// The options of one packet.
+/// The options that one packet carries, in its option area, and the lane it is on.
 #[derive(Clone, Copy)]
 pub struct PacketOptions {
     /// Virtual lane of the link that the packet is on; switch programs set the lane it leaves by.
@@ -127,7 +127,7 @@ impl Default for PacketOptions {
 }
 
 impl PacketOptions {
-    /// The empty option area, with lane 0.
+    /// An option area without options, with lane 0.
     pub const EMPTY: Self = Self { lane: 0, len: 0, area: [0; OPTION_AREA] };
 
     /// Removes all options. The bytes of the area stay as they are, so this is cheap.
@@ -142,7 +142,7 @@ impl PacketOptions {
         self.area[..len].copy_from_slice(&other.area[..len]);
     }
 
-    /// Returns the places of the options with their kinds.
+    /// Returns the kind of each option, and the range of the option area that holds its value.
     fn options(&self) -> impl Iterator<Item = (u8, core::ops::Range<usize>)> {
         let mut at = 0;
         core::iter::from_fn(move || {
@@ -237,7 +237,7 @@ impl fmt::Debug for PacketOptions {
     }
 }
 
-/// Bytes of a telemetry record.
+/// Bytes of a telemetry record, which one switch writes into a packet (HPCC).
 const HOP: usize = 32;
 
 fn encode_hop(hop: IntHop, to: &mut Encoder<'_>) {
@@ -248,7 +248,7 @@ fn encode_hop(hop: IntHop, to: &mut Encoder<'_>) {
     to.u64(hop.line.0);
 }
 
-/// Telemetry: the number of records, and one record per switch.
+/// The option for in-band telemetry: the number of records, and one record per switch.
 impl PacketOption for Hops {
     const KIND: u8 = 1;
     const LEN: usize = 1 + MOST_HOPS * HOP;

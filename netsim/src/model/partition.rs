@@ -19,15 +19,15 @@ pub struct Partition {
     switches: Vec<u32>,
 }
 
-/// The share of a network that is stepped: all of it, or one part.
+/// The share of a network that one simulation steps: all of it, or one part.
 #[derive(Clone, Copy, Debug)]
 pub struct Share<'a>(Option<(&'a Partition, u32)>);
 
 impl<'a> Share<'a> {
-    /// The whole network.
+    /// The share that is the whole network.
     pub const WHOLE: Self = Self(None);
 
-    /// Returns the share of part `part`.
+    /// Returns the share that is part `part` of the network.
     #[must_use]
     pub const fn of(partition: &'a Partition, part: u32) -> Self {
         Self(Some((partition, part)))

@@ -12,25 +12,25 @@ use squall_base::{Rate, Rng};
 /// Configuration of an output port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PortConfig {
-    /// Rate of the link.
+    /// Rate of the port's link.
     pub rate: Rate,
     /// Capacity of the data queue in bytes; the packet being sent counts.
     pub queue: u64,
     /// Capacity of the control queue in bytes.
     pub control_queue: u64,
-    /// See [`super::NetworkConfig::ecn_min`].
+    /// Lower ECN marking threshold: see [`super::NetworkConfig::ecn_min`].
     pub ecn_min: u64,
-    /// See [`super::NetworkConfig::ecn_max`].
+    /// Upper ECN marking threshold: see [`super::NetworkConfig::ecn_max`].
     pub ecn_max: u64,
-    /// See [`super::NetworkConfig::trim`].
+    /// Bytes that trimming leaves of a packet: see [`super::NetworkConfig::trim`].
     pub trim: Option<u32>,
     /// True if the link leads to a host.
     pub last_hop: bool,
-    /// See [`super::NetworkOptions::weights`].
+    /// Weights of the control and the data queue: see [`super::NetworkOptions::weights`].
     pub weights: Option<Weights>,
     /// True if rate packets have a queue of their own: see [`super::HostSupport::rates`].
     pub rates: bool,
-    /// Number of data lanes, at least one.
+    /// Number of virtual lanes for data, at least one.
     pub lanes: u8,
 }
 
@@ -81,11 +81,11 @@ pub enum Drop {
     Down,
     /// The link discards packets without any indication (a black hole).
     BlackHole,
-    /// A bit error on the link.
+    /// A bit error on the link, or the link's random loss.
     Corrupt,
-    /// A program of the switch dropped it.
+    /// A program of the switch dropped the packet.
     Program,
-    /// There is no route to the destination.
+    /// There is no route to the packet's destination.
     NoRoute,
     /// The receive buffer of the host was full.
     HostFull,
@@ -94,7 +94,7 @@ pub enum Drop {
 /// Outcome of offering a packet to a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EnqueueOutcome {
-    /// The packet waits.
+    /// The packet waits in a queue of the port.
     Queued,
     /// The packet waits without its payload; the port changed its header.
     Trimmed,
@@ -105,11 +105,11 @@ pub enum EnqueueOutcome {
 /// A packet that leaves a port, and its timing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Departure<T> {
-    /// The packet.
+    /// The packet that leaves.
     pub item: T,
     /// True if the caller must mark the packet Congestion Experienced.
     pub mark: bool,
-    /// Bytes on the wire.
+    /// Length of the packet on the wire, bytes.
     pub bytes: u32,
     /// Time at which the last bit has left, and the next packet may be sent.
     pub free_at: Picos,
@@ -117,24 +117,24 @@ pub struct Departure<T> {
     /// there, the latency of the switch has passed. A [`Port`] outside of a [`super::Network`] has
     /// no link behind it: the value is then `free_at`.
     pub arrives: Picos,
-    /// True if the packet is of [`Class::Data`].
+    /// True if the packet is of [`Class::Data`], and not a control or rate packet.
     pub data: bool,
     /// The ingress port of the packet, as given to [`Port::enqueue`].
     pub(super) ingress: u32,
 }
 
-/// Counters of a port.
+/// Counters of what a port sent and lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PortCounters {
-    /// Packets sent, of either class.
+    /// Packets that the port sent, of all classes.
     pub packets: u64,
-    /// Bytes sent.
+    /// Bytes that the port sent.
     pub bytes: u64,
-    /// Packets marked.
+    /// Packets that the port marked Congestion Experienced.
     pub marked: u64,
-    /// Packets trimmed.
+    /// Packets that the port trimmed.
     pub trimmed: u64,
-    /// Packets dropped here, or lost on the link behind.
+    /// Packets that the port dropped, or that its link lost.
     pub dropped: u64,
     /// Largest length of the data queue so far, in bytes.
     pub max_queue: u64,
@@ -167,18 +167,18 @@ pub(super) const ELSEWHERE: u32 = 1 << 30;
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Port {
-    /// Time until which the wire is busy.
+    /// Time until which the wire is busy with the packet being sent.
     free_at: Picos,
     /// Transmission time of a byte in picoseconds, times 2^16, rounded up.
     byte_time: u64,
     /// Latency of the link and of the switch behind it.
     pub(super) latency: Picos,
-    /// Bytes sent, and (next field) packets sent.
+    /// Bytes that the port sent, and (next field) packets that it sent.
     bytes: u64,
     packets: u64,
-    /// Copy of [`PortConfig::ecn_min`].
+    /// Lower ECN marking threshold: a copy of [`PortConfig::ecn_min`] in this cache line.
     ecn_min: u64,
-    /// Data bytes on the wire until `free_at`.
+    /// Data bytes of the packet that is on the wire until `free_at`.
     sending: u32,
     /// The node behind the link, as the network encodes it.
     pub(super) to: u32,
@@ -193,27 +193,28 @@ pub struct Port {
     /// Waiting data packets.
     data: Queue,
     control: Queue,
-    /// Data bytes waiting, without the packet being sent.
+    /// Data bytes that wait in the queue, without the packet being sent.
     waiting: u64,
     control_waiting: u64,
-    /// Copy of [`PortConfig::queue`].
+    /// Capacity of the data queue: a copy of [`PortConfig::queue`] in this cache line.
     limit: u64,
     /// Largest length of the data queue so far, in bytes.
     max_queue: u64,
     order: Order,
-    /// Number of packets of the current turn that have been sent.
+    /// Number of packets that have left in the current turn of the weighted round robin.
     turn: u16,
     rare: Box<ColdState>,
 }
 
-/// Order in which a port serves its queues.
+/// Order in which a port serves its control, data and rate queues.
 #[derive(Clone, Copy, Debug)]
 enum Order {
-    /// Control packets before data.
+    /// The port sends control packets before data.
     Strict,
-    /// Control and data packets take turns by weight.
+    /// Control and data packets leave in turn, by their weights.
     Turns(Weights),
-    /// Rate packets before all others, which are served in the order of [`PortConfig::weights`].
+    /// The port sends rate packets before all others, which it serves in the order of
+    /// [`PortConfig::weights`].
     RatesFirst,
 }
 
@@ -227,7 +228,7 @@ impl Order {
     }
 }
 
-/// State that is seldom read, kept apart from what every packet needs.
+/// State of a port that is seldom read, kept apart from what every packet needs.
 #[derive(Clone, Debug)]
 struct ColdState {
     config: PortConfig,
@@ -293,7 +294,7 @@ impl Port {
         self.byte_time = byte_time(config.rate);
     }
 
-    /// Sets another rate, from the next packet on.
+    /// Sets another rate of the link, from the next packet on.
     pub fn set_rate(&mut self, rate: Rate) {
         self.rare.config.rate = rate;
         self.byte_time = byte_time(rate);
@@ -315,19 +316,19 @@ impl Port {
         self.rare.stopped >> lane::leaves(ingress) & 1 != 0
     }
 
-    /// Returns whether data of any lane is stopped.
+    /// Returns whether data of any lane is paused.
     #[must_use]
     pub const fn is_paused(&self) -> bool {
         self.paused
     }
 
-    /// Returns the data bytes that wait or are being sent at `now`.
+    /// Returns the data bytes of this port that wait or are being sent at `now`.
     #[must_use]
     pub const fn queued(&self, now: Picos) -> u64 {
         self.waiting() + if now.0 < self.free_at.0 { self.sending as u64 } else { 0 }
     }
 
-    /// Returns the data bytes that wait, without those being sent.
+    /// Returns the data bytes that wait at this port, without those being sent.
     pub(super) const fn waiting(&self) -> u64 {
         self.waiting
     }
@@ -338,7 +339,7 @@ impl Port {
         self.len == 0
     }
 
-    /// Returns the number of waiting packets of all classes.
+    /// Returns the number of packets of all classes that wait at this port.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len as usize
@@ -373,7 +374,7 @@ impl Port {
                 && queues.any(self.data, |entry| !self.stops(entry.ingress))
     }
 
-    /// Returns the counters of the port.
+    /// Returns the counters of this port.
     #[must_use]
     pub fn counters(&self) -> PortCounters {
         let Self { packets, bytes, max_queue, .. } = *self;
@@ -576,7 +577,7 @@ impl Port {
         self.free_at
     }
 
-    /// Returns whether the queue left behind marks the departing packet.
+    /// Returns whether the departing packet is marked, by the data bytes that it leaves behind.
     fn marks(&self, rng: &mut Rng) -> bool {
         let low = self.ecn_min;
         if self.waiting <= low {

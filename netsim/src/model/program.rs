@@ -26,14 +26,14 @@ pub enum Verdict {
     /// The packet leaves by this port, which must be one of the switch's; `None` means that there
     /// is no route.
     Forward(Option<u32>),
-    /// The packet is dropped and counted as such.
+    /// The switch drops the packet, and counts it as dropped by a program.
     Drop,
     /// The packet leaves by this port without its payload, as if it had met a full queue. Where the
     /// network does not trim, it is dropped.
     Trim(u32),
     /// Copies of the packet leave by each of the ports in [`IncomingPacket::copies`].
     Replicate,
-    /// The packet was for the switch and ends there.
+    /// The packet was for the switch itself and ends there.
     Consume,
 }
 
@@ -52,7 +52,7 @@ pub struct Packet<'a> {
 pub struct Place<'a> {
     /// The current time; all switches have one clock.
     pub now: Picos,
-    /// The switch.
+    /// Number of the switch.
     pub switch: u32,
     switches: &'a Switches<u32>,
 }
@@ -140,7 +140,7 @@ impl<'a> Place<'a> {
         self.switches.port(port).counters().bytes
     }
 
-    /// Returns the rate of a port's link.
+    /// Returns the rate of a port's link, in bits per second.
     #[must_use]
     pub fn rate(&self, port: u32) -> Rate {
         self.switches.port(port).config().rate
@@ -152,7 +152,7 @@ impl<'a> Place<'a> {
 pub struct IncomingPacket<'a> {
     /// The port of the upstream node by which the packet left.
     pub ingress: u32,
-    /// The port by which it would leave, if there is a route.
+    /// The port by which routing would let the packet leave, if there is a route.
     pub route: Option<u32>,
     /// The packet, with its header and options.
     pub packet: Packet<'a>,
@@ -193,7 +193,7 @@ pub trait SwitchProgram: fmt::Debug + Send {
     }
 }
 
-/// A program, and the range of its feature's counters.
+/// A switch program of a feature, and the range of the feature's counters.
 #[derive(Debug)]
 pub(super) struct FeatureProgram {
     pub(super) program: Box<dyn SwitchProgram>,
@@ -211,7 +211,7 @@ impl FeatureProgram {
 #[derive(Debug)]
 struct SwitchPrograms {
     programs: Vec<FeatureProgram>,
-    /// The earliest timer event in the queue of events.
+    /// Time of the earliest timer event of the switch that is in the network's event queue.
     armed: Picos,
 }
 
@@ -246,7 +246,7 @@ impl Programs {
         })
     }
 
-    /// Gives a new packet its options: those of packet `of`, or none.
+    /// Gives a new packet its options: a copy of those of packet `of`, or none.
     #[cold]
     #[inline(never)]
     pub(super) fn make(&mut self, packet: u32, of: Option<u32>) {
@@ -271,17 +271,18 @@ impl Programs {
         totals.add(self.options(packet));
     }
 
-    /// Sets the options of a new packet.
+    /// Sets the options of a new packet to a copy of `options`.
     pub(super) fn set(&mut self, packet: u32, options: &PacketOptions) {
         self.options[packet as usize].copy_from(options);
     }
 
-    /// Returns the number of options that programs ignored.
+    /// Returns the number of packet options that programs ignored because their content was
+    /// invalid.
     pub(super) const fn ignored(&self) -> u64 {
         self.ignored
     }
 
-    /// Returns the counters of all features.
+    /// Returns the counters of the features of all switches together.
     pub(super) const fn counters(&self) -> FeatureCounters {
         self.counters
     }
@@ -314,7 +315,8 @@ impl Programs {
         Verdict::Forward(route)
     }
 
-    /// Returns the next port of a [`Verdict::Replicate`].
+    /// Returns the next port to which a packet is copied after [`Verdict::Replicate`]; `None` after
+    /// the last one.
     pub(super) fn next_copy(&mut self) -> Option<u32> {
         self.copies.pop()
     }

@@ -2,10 +2,10 @@
 //! with a hundred thousand queues, few of them long, thus needs memory only for the packets that
 //! wait, and memory that was used last is used next.
 
-/// Marks the end of a list.
+/// Marks the end of a list of waiting packets.
 const NONE: u32 = u32::MAX;
 
-/// A packet in a queue.
+/// A packet that waits in a queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry<T> {
     pub(super) item: T,
@@ -34,7 +34,7 @@ impl Queue {
 #[derive(Clone, Debug)]
 pub struct Queues<T> {
     places: Vec<(Entry<T>, u32)>,
-    /// Place that became free last.
+    /// Place that became free last, which the next packet takes.
     free: u32,
 }
 
@@ -66,7 +66,7 @@ impl<T: Copy> Queues<T> {
         queue.last = at;
     }
 
-    /// Removes the first packet.
+    /// Removes the first packet of a queue, and returns it.
     pub(super) fn pop(&mut self, queue: &mut Queue) -> Option<Entry<T>> {
         let at = queue.first;
         let place = self.places.get_mut(at as usize)?;
@@ -78,7 +78,8 @@ impl<T: Copy> Queues<T> {
         Some(place.0)
     }
 
-    /// Removes the first packet for which `goes` returns true, wherever it is in the queue.
+    /// Removes the first packet of a queue for which `goes` returns true, wherever in the queue it
+    /// is.
     pub(super) fn pop_first(
         &mut self,
         queue: &mut Queue,
@@ -104,7 +105,7 @@ impl<T: Copy> Queues<T> {
         }
     }
 
-    /// Returns whether `goes` returns true for a waiting packet.
+    /// Returns whether `goes` returns true for any packet of a queue.
     pub(super) fn any(&self, queue: Queue, goes: impl Fn(&Entry<T>) -> bool) -> bool {
         let mut at = queue.first;
         while let Some((entry, next)) = self.places.get(at as usize) {
@@ -116,7 +117,7 @@ impl<T: Copy> Queues<T> {
         false
     }
 
-    /// Returns the first packet.
+    /// Returns the first packet of a queue, and leaves it there.
     pub(super) fn front(&self, queue: Queue) -> Option<T> {
         self.places.get(queue.first as usize).map(|place| place.0.item)
     }

@@ -6,7 +6,7 @@ use squall_cc::{
     LinkEntries, LinkEntry, LinkState, MOST_LINKS, RatePacket, Speculation, StartEpoch,
 };
 
-/// Encoded bytes of the entry of one link.
+/// Encoded bytes of the entry that one link has in a rate packet.
 const LINK: usize = 17;
 
 fn encode_link(entry: &LinkEntry, to: &mut Encoder<'_>) {

@@ -4,21 +4,22 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::topology::{Node, Topology};
 
-/// Marks a missing port, group or distance.
+/// Marks a missing port, a missing group of ports, or an unknown distance.
 const NOWHERE: u32 = u32::MAX;
 
-/// Ports that lead nearer to each host, for every switch.
+/// The shortest routes of a network: for every switch, the ports that lead nearer to each host.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
-    /// Index of each host's switch in `edges`.
+    /// Index in `edges` of the switch to which each host is connected.
     edge_of: Vec<u32>,
-    /// Last port on the route to each host.
+    /// Port by which the last switch sends to each host.
     port_of: Vec<u32>,
-    /// Switches with hosts.
+    /// The edge switches: all switches that have hosts.
     edges: Vec<u32>,
-    /// Index into `groups`, at place `switch * edges + edge`.
+    /// Group of ports from each switch to each edge switch: an index into `groups`, at place
+    /// `switch * edges + edge`.
     table: Vec<u32>,
-    /// Start and length of each group in `ports`.
+    /// Start and length in `ports` of each group of equally good ports.
     groups: Vec<(u32, u32)>,
     ports: Vec<u32>,
 }

@@ -17,7 +17,7 @@ use squall_base::{Rate, Rng};
 /// Outcome of forwarding a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PassOutcome<T> {
-    /// The packet left at once by this port.
+    /// The packet left at once by this port, which was idle.
     Left(u32, Departure<T>),
     /// The packet waits at this port, perhaps without its payload: see [`PacketHeader::trimmed`].
     Waits(u32),
@@ -42,24 +42,25 @@ pub enum Arrival {
 pub struct Pause {
     /// The port that the frame stops or resumes, see [`Switches::pause`].
     pub port: u32,
-    /// The lane; most networks have only lane 0.
+    /// Virtual lane that the frame concerns; most networks have only lane 0.
     pub lane: u8,
     /// True to stop the lane, false to resume it.
     pub stop: bool,
-    /// The frame's time on the link.
+    /// Time that the frame takes over the link.
     pub delay: Picos,
 }
 
-/// Failure state of a link in one direction.
+/// Failure state of one direction of a link.
 #[derive(Clone, Copy, Debug)]
 struct Wire {
     down: bool,
     black_hole: bool,
     /// Packets that were on the link at or before this time are lost.
     cut_at: Option<Picos>,
-    /// Probability that a bit arrives unchanged.
+    /// Probability that a bit arrives unchanged over the link.
     right: f64,
-    /// Probability that a packet arrives, provided that its bits do.
+    /// Probability that a packet arrives whose bits are all right (the link may lose packets
+    /// whatever their length).
     whole: f64,
 }
 
@@ -93,11 +94,11 @@ pub struct Switches<T> {
     routes: Routes,
     /// True for each link that routing treats as up.
     assumed_up: Vec<bool>,
-    /// Time at which routing learns of the latest change.
+    /// Time at which routing learns of the latest failure or repair.
     reroute_at: Option<Picos>,
     salts: Vec<u64>,
     chance: Chance,
-    /// Lossless networks: bytes held of each input.
+    /// Bytes that wait in the switches from each of their inputs, if the network is lossless.
     inputs: Option<Inputs>,
     pauses: Vec<Pause>,
 }
@@ -165,19 +166,19 @@ impl<T: Copy> Switches<T> {
         &self.topology
     }
 
-    /// Returns the routes of packets.
+    /// Returns the routes that packets take now.
     #[must_use]
     pub const fn routes(&self) -> &Routes {
         &self.routes
     }
 
-    /// Returns the parameters.
+    /// Returns the configuration of the network.
     #[must_use]
     pub const fn config(&self) -> &NetworkConfig {
         &self.config
     }
 
-    /// Returns a port.
+    /// Returns the port of this number.
     ///
     /// # Panics
     /// Panics if there is no such port.
@@ -202,7 +203,7 @@ impl<T: Copy> Switches<T> {
         self.ports.len() as u32
     }
 
-    /// Returns whether there is no port.
+    /// Returns whether the network has no port.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ports.is_empty()
@@ -574,14 +575,14 @@ impl<T: Copy> Switches<T> {
         self.reroute_at = Some(now + self.config.reroute);
     }
 
-    /// Returns the time at which routing learns of the last change; the caller must call
+    /// Returns the time at which routing learns of the last failure or repair; the caller must call
     /// [`Switches::reroute`] then.
     #[must_use]
     pub const fn poll_reroute(&self) -> Option<Picos> {
         self.reroute_at
     }
 
-    /// Updates the routes to the links that are up.
+    /// Changes the routes to those over the links that are up.
     pub fn reroute(&mut self) {
         self.reroute_at = None;
         for (link, assumed_up) in self.assumed_up.iter_mut().enumerate() {

@@ -9,21 +9,21 @@ use squall_cc::{Hops, RatePacket};
 /// Packets lost, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Losses {
-    /// Data queues were full.
+    /// Packets that found a full data queue.
     pub queue_full: u64,
-    /// Control queues were full.
+    /// Packets that found a full control queue.
     pub control_full: u64,
-    /// Links or switches were down.
+    /// Packets that were on a link, or went to one, that was down.
     pub down: u64,
-    /// Links were black holes, which discard packets without any indication.
+    /// Packets on links that are black holes: they discard packets without any indication.
     pub black_hole: u64,
-    /// Bits were wrong.
+    /// Packets with bit errors, or lost at random on a link.
     pub corrupt: u64,
-    /// There was no route to the destination.
+    /// Packets to a destination to which there was no route.
     pub no_route: u64,
-    /// A program of the switch dropped them.
+    /// Packets that a program of a switch dropped.
     pub program: u64,
-    /// Receive buffers of slow hosts were full.
+    /// Packets that found the receive buffer of a slow host full.
     pub host_full: u64,
 }
 
@@ -68,22 +68,23 @@ impl Losses {
     }
 }
 
-/// Sums over all switches and links.
+/// Counters of a network, summed over all its switches and links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
     /// Lost packets that were sent as data, trimmed ones too.
     pub data: Losses,
-    /// Other packets lost.
+    /// Lost packets that were not sent as data, such as acknowledgements.
     pub control: Losses,
     /// Data packets trimmed by switches.
     pub trimmed: u64,
     /// Data packets marked Congestion Experienced; each port that marks counts.
     pub marked: u64,
-    /// Pause frames sent.
+    /// PFC pause frames that switches sent to stop a sender; frames that let it resume are not
+    /// counted.
     pub pauses: u64,
     /// Time at which a data packet was last trimmed or lost; zero if none was.
     pub last_loss: Picos,
-    /// Packets that ended at a switch's program.
+    /// Packets that were for a switch, and that its program consumed.
     pub consumed: u64,
     /// Number of packet options that switch programs ignored because their content was invalid,
     /// such as stale epochs of 1RC.
@@ -99,13 +100,13 @@ pub struct Totals {
 /// Telemetry that switches wrote into the packets that arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TelemetryTotals {
-    /// Packets that carried telemetry.
+    /// Packets that arrived with telemetry of switches in them.
     pub packets: u64,
-    /// Records in these packets, one for each switch on the route.
+    /// Telemetry records in these packets, one for each switch on the route.
     pub records: u64,
     /// Sum of the queue lengths that the packets left behind, bytes.
     pub queued: u64,
-    /// Longest queue that a packet left behind, bytes.
+    /// Longest queue that a packet left behind when it was sent, bytes.
     pub longest: u32,
     /// Number of rate packets that links had written into, counted where they arrived at their
     /// destination.
@@ -138,7 +139,7 @@ impl TelemetryTotals {
 }
 
 impl Totals {
-    /// Adds up what two parts of a network counted.
+    /// Adds up the counters of two parts of a network.
     #[must_use]
     pub fn plus(self, other: &Self) -> Self {
         Self {

@@ -17,7 +17,8 @@ impl Turn {
     /// Rank of the event in which routing learns which links are up.
     pub(super) const REROUTE: Self = Self::of(0, 7, u32::MAX);
 
-    /// Returns a rank before all others, in the order of `place`.
+    /// Returns a rank before those of all other events at the same time. Ranks of this kind are in
+    /// the order of `place`.
     #[must_use]
     pub const fn first(place: u32) -> Self {
         Self::of(0, 0, place)

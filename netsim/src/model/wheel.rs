@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 
 use crate::Picos;
 
-/// Number of fine slots in a page, a power of two.
+/// Number of fine slots in a page of the timing wheel, a power of two.
 const PAGE: usize = 1 << 15;
 const PAGE_BITS: u32 = PAGE.trailing_zeros();
 /// Number of slots of the first level: those of the current page and of the next one, so that
@@ -17,9 +17,9 @@ const FINE: usize = 2 * PAGE;
 const COARSE: usize = 1 << 11;
 /// Number of bits of the rank of an event among those of its time.
 pub(super) const RANK_BITS: u32 = 37;
-/// Number of bits of the time within a page.
+/// Number of bits of an event's time within a page.
 const TIME_BITS: u32 = u64::BITS - RANK_BITS;
-/// Marks the end of a list.
+/// Marks the end of a list of chunks.
 const NONE: u32 = u32::MAX;
 
 /// A group of events of one slot. A slot is a list of chunks, so that it is read in sequences of
@@ -31,13 +31,13 @@ struct Chunk([Event; CHUNK]);
 /// Number of events in a chunk, which fills a cache line.
 const CHUNK: usize = 4;
 
-/// The wheel empties slots together until there are this many events, so that the driver can
-/// prefetch for many.
+/// The wheel empties slots together until they hold this many events, so that the driver can
+/// prefetch memory for many.
 pub(super) const BATCH: usize = 64;
-/// Maximum number of slots that are emptied together.
+/// Maximum number of fine slots that are emptied together.
 const SPAN: usize = 64;
 
-/// A waiting event.
+/// An event that waits in the wheel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(align(16))]
 struct Event {
@@ -148,7 +148,7 @@ pub(super) struct Wheel {
     /// Successor of each chunk in its slot's ring or in the list of free chunks.
     nexts: Vec<u32>,
     free: u32,
-    /// Number of distant events so far.
+    /// Number of distant events that were ever added, by which those of one rank keep their order.
     far_order: u64,
     len: usize,
 }
@@ -263,7 +263,7 @@ impl Wheel {
         !self.ready.is_empty()
     }
 
-    /// Returns the time of the next event.
+    /// Returns the time of the next event in the queue.
     pub(super) fn next_time(&self) -> Option<Picos> {
         if let Some(event) = self.ready.last() {
             return Some(Picos(self.start + event.within()));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Provenance, Run};
 
-/// A file that could not be written or read.
+/// The reason why a file of results could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// A file could not be written.
@@ -26,7 +26,7 @@ pub enum FileError {
         /// The error of the operating system.
         error: io::Error,
     },
-    /// The file does not hold results.
+    /// The content of a file is not the JSON of results.
     #[error("{}:{}:{}: not results of squall: {error}", path.display(), error.line(), error.column())]
     Json {
         /// Path of the file.

@@ -18,7 +18,7 @@ pub struct Metric {
     sizes: Option<Sizes>,
 }
 
-/// Error for a name that is not a metric.
+/// The error that there is no metric of a name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("no metric is called `{name}`; there are {allowed}")]
 pub struct UnknownMetric {
@@ -298,7 +298,7 @@ impl Metric {
         (0..METRICS.len() + features).map(|index| Self { index, sizes: None })
     }
 
-    /// Returns the name of the metric.
+    /// Returns the name of the metric, without its range of flow lengths.
     #[must_use]
     pub fn name(self) -> &'static str {
         definition(self.index).0
@@ -374,7 +374,7 @@ fn rates(run: &Run) -> Vec<f64> {
     finished(run).filter_map(rate).collect()
 }
 
-/// Returns payload over completion time, Gb/s.
+/// Returns the goodput of a flow: its payload over its completion time, Gb/s.
 fn rate(flow: &FlowResult) -> Option<f64> {
     Some(flow.bytes as f64 * 8e-3 / flow.fct_us?)
 }
@@ -384,7 +384,8 @@ fn slowdowns(run: &Run) -> Vec<f64> {
     slowdowns_of(run.flows.iter())
 }
 
-/// Returns the slowdowns of some flows, rising.
+/// Returns the slowdowns of `flows` that finished, rising: completion times over those of each flow
+/// alone.
 fn slowdowns_of<'a>(flows: impl Iterator<Item = &'a FlowResult>) -> Vec<f64> {
     let slowdown = |flow: &FlowResult| per(flow.fct_us?, flow.alone_us?);
     let mut slowdowns: Vec<f64> = flows.filter_map(slowdown).collect();
@@ -398,7 +399,8 @@ fn starts_and_ends(run: &Run) -> Vec<(f64, f64)> {
     run.flows.iter().filter_map(ends).collect()
 }
 
-/// Returns the least-squares slope of ends over starts; `None` if all flows start at once.
+/// Returns the least-squares slope of the times at which flows ended over those at which they
+/// started; `None` if all flows start at once.
 fn slope(run: &Run) -> Option<f64> {
     let flows = starts_and_ends(run);
     let count = flows.len() as f64;
@@ -448,7 +450,8 @@ fn ends<'a>(flows: impl Iterator<Item = &'a FlowResult>) -> Option<(f64, f64)> {
     ends
 }
 
-/// Returns how long the first job took, in microseconds, if it is done.
+/// Returns how long job 0, the first one, took in microseconds; `None` unless all its flows
+/// finished.
 fn group_time(run: &Run) -> Option<f64> {
     let flows = || run.flows.iter().filter(|flow| flow.job == 0);
     let (first, last) = ends(flows())?;
@@ -459,8 +462,8 @@ fn finish(run: &Run) -> Option<f64> {
     ends(run.flows.iter()).map(|(first, last)| last - first)
 }
 
-/// Returns the completion times of the jobs, rising. A job with a flow that did not finish has
-/// none.
+/// Returns the completion times of the jobs in microseconds, rising. A job with a flow that did not
+/// finish has none.
 fn jobs(run: &Run) -> Vec<f64> {
     let mut by_job: BTreeMap<u16, Vec<&FlowResult>> = BTreeMap::new();
     for flow in &run.flows {
@@ -487,8 +490,8 @@ fn peak(points: &[(f64, f64)]) -> f64 {
     points.iter().map(|point| point.1).fold(0.0, f64::max)
 }
 
-/// Returns a steady part of the run: from half of it to 90 % of it. The end, when flows finish,
-/// does not belong to it.
+/// Returns start and end, in microseconds, of a steady part of the run: from half of its duration
+/// to 90 % of it. The end, when flows finish, does not belong to it.
 fn late(run: &Run) -> Option<(f64, f64)> {
     finish(run).map(|finish| (finish * 0.5, finish * 0.9))
 }
@@ -551,7 +554,8 @@ fn windows(run: &Run) -> impl Iterator<Item = &[(f64, f64)]> {
     windows.map(|series| series.points.as_slice())
 }
 
-/// Returns the values of the first ten round trips while the flow is active.
+/// Returns the values above zero that a series has in the first ten base round trips of the run. A
+/// value of zero means that the flow is not active.
 fn begun(run: &Run, points: &[(f64, f64)]) -> Vec<f64> {
     let values = between(points, 0.0, run.network.base_rtt_us * 10.0).into_iter();
     values.filter(|&bytes| bytes > 0.0).collect()

@@ -95,7 +95,8 @@ impl Column {
     }
 }
 
-/// Writes the cells that are not empty, and the levels that mark the empty ones.
+/// Writes the cells of a column that are not empty, and the definition levels, which mark the empty
+/// ones.
 fn fill<T: DataType, C>(
     to: &mut SerializedColumnWriter<'_>,
     cells: &[Option<C>],

@@ -16,10 +16,11 @@ use serde_json::{Map, Value, json};
 
 use super::{FlowResult, Run, SeriesKind};
 
-/// An event of the trace; times are in microseconds.
+/// An event in Chrome's trace event format, under the names of the format. Times are in
+/// microseconds.
 #[derive(Serialize)]
 struct Entry<'a> {
-    /// Phase of the event, which is its kind.
+    /// Kind of the event, which the format calls its phase.
     ph: &'static str,
     pid: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,7 +32,7 @@ struct Entry<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     cat: Option<&'static str>,
-    /// Scope of an instant event.
+    /// Scope of an instant event: `p` for the whole process.
     #[serde(skip_serializing_if = "Option::is_none")]
     s: Option<&'static str>,
     #[serde(skip_serializing_if = "Map::is_empty")]
@@ -75,7 +76,7 @@ pub fn perfetto(runs: &[Run], to: &mut dyn Write) -> io::Result<()> {
     events.to.write_all(b"\n]}\n")
 }
 
-/// An array of events that is written piece by piece, because results may be long.
+/// A JSON array of trace events that is written piece by piece, because results may be long.
 struct Events<'a> {
     to: &'a mut dyn Write,
     any: bool,

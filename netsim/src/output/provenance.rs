@@ -8,7 +8,7 @@ use crate::settings::Settings;
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Origin {
-    /// Version of squall.
+    /// Version of squall that made the result.
     pub version: String,
     /// Commit from which the program was built, with `-dirty` appended if files differed. The build
     /// takes it from `SQUALL_COMMIT`, and the program otherwise from `SQUALL_BUILT_FROM`, which
@@ -17,12 +17,12 @@ pub struct Origin {
     pub commit: String,
     /// Time at which the program began: RFC 3339, UTC, to the second.
     pub date: String,
-    /// Command line as it was given, with words quoted for a shell.
+    /// Command line of the program as it was given, with words quoted for a shell.
     pub command: String,
 }
 
 impl Origin {
-    /// Returns the origin of results that this process makes.
+    /// Returns the origin of the results that this process makes: program, time and command line.
     #[must_use]
     #[expect(
         clippy::disallowed_methods,
@@ -77,7 +77,7 @@ pub struct Provenance {
 }
 
 impl Provenance {
-    /// Returns the parts that are equal in both.
+    /// Returns the settings and derived values that are equal in both.
     #[must_use]
     pub fn common(&self, other: &Self) -> Self {
         let same = |a: &Settings, b: &Settings| {

@@ -26,7 +26,7 @@ pub struct Run {
     pub seed: u64,
     /// Results of all flows.
     pub flows: Vec<FlowResult>,
-    /// Sums over the run.
+    /// Sums over all hosts and switches.
     pub totals: Totals,
     /// Properties of the network, and sums that are not in [`Run::totals`].
     #[serde(default)]
@@ -34,10 +34,10 @@ pub struct Run {
     /// Counters of switch features over the whole network, by name: `deflection.packets`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub features: BTreeMap<String, u64>,
-    /// Values recorded over time, if asked for.
+    /// Queues, windows and rates over time, if the run recorded them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<Series>,
-    /// Load of each link, if asked for.
+    /// Load of each direction of a link, if the run recorded it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkLoad>,
     /// Payload bytes of each job that had arrived when the first of several jobs was done.
@@ -67,7 +67,7 @@ pub struct FlowResult {
     pub src: u32,
     /// Receiving host.
     pub dst: u32,
-    /// Payload bytes.
+    /// Payload bytes of the flow.
     pub bytes: u64,
     /// Time at which the flow started, in microseconds; `None` if it never did.
     pub start_us: Option<f64>,
@@ -80,9 +80,9 @@ pub struct FlowResult {
     /// Number of packets of the flow; 0 if it was not counted.
     #[serde(default)]
     pub packets: u64,
-    /// Packets sent again.
+    /// Packets of the flow that were retransmitted.
     pub retransmitted: u64,
-    /// Packets that arrived marked Congestion Experienced.
+    /// Packets of the flow that arrived marked Congestion Experienced.
     #[serde(default)]
     pub marked: u64,
     /// Longest time that one of its packets was in flight, in microseconds, if asked for.
@@ -98,7 +98,7 @@ pub struct FlowResult {
     /// Reason why the flow did not finish.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Number of its job.
+    /// Number of the job that the flow belongs to.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub job: u16,
 }
@@ -108,24 +108,24 @@ fn is_zero(job: &u16) -> bool {
     *job == 0
 }
 
-/// Sums over a run.
+/// Sums over all hosts and switches of a run.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Totals {
-    /// Data packets sent for the first time.
+    /// Data packets that hosts sent for the first time.
     pub packets: u64,
-    /// Data packets sent again.
+    /// Data packets that were retransmitted.
     pub retransmitted: u64,
     /// Data packets that a switch trimmed.
     pub trimmed: u64,
-    /// NACKs that arrived.
+    /// Negative acknowledgements that hosts sent.
     pub nacks: u64,
-    /// ACKs that arrived.
+    /// Acknowledgements that hosts sent.
     pub acks: u64,
-    /// Number of events of the simulator.
+    /// Number of events that the simulator processed.
     pub events: u64,
     /// Wall-clock time of the simulation, seconds.
     pub wall_s: f64,
-    /// Largest memory of the simulator's process, bytes.
+    /// Largest memory that the simulator's process used, bytes.
     pub peak_bytes: u64,
 }
 
@@ -138,7 +138,7 @@ pub struct Operations {
     /// Flits that each member received, or would have received if answers were not reduced in the
     /// network.
     pub effective_flits: u64,
-    /// Cycles from the first start to the last answer.
+    /// Cycles from the start of the first operation to the answer of the last one.
     pub cycles: u64,
     /// Mean number of cycles from the departure of an operation to its answer.
     pub mean_latency: f64,
@@ -152,7 +152,7 @@ pub struct NetworkFacts {
     /// Number of hosts.
     #[serde(default)]
     pub hosts: u32,
-    /// Line rate of a host, Gb/s.
+    /// Rate at which a host can send, Gb/s.
     #[serde(default)]
     pub line_gbps: f64,
     /// Longest round trip without queues, in microseconds.
@@ -177,7 +177,7 @@ pub struct NetworkFacts {
     /// Time at which a data packet was last trimmed or dropped, in microseconds; zero if none was.
     #[serde(default)]
     pub last_loss_us: f64,
-    /// Number of PFC pause frames.
+    /// Number of PFC pause frames that stopped a sender.
     #[serde(default)]
     pub pauses: u64,
     /// Mean number of switches that a packet passed, by telemetry.
@@ -191,7 +191,7 @@ pub struct NetworkFacts {
     pub seen_longest: Option<f64>,
 }
 
-/// Kind and unit of the values of a series.
+/// Kind of a series, which also gives the unit of its values.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SeriesKind {
@@ -210,12 +210,12 @@ pub enum SeriesKind {
     Rate,
 }
 
-/// A value over time.
+/// A value of the simulation or of a job over time: its samples.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Series {
-    /// Kind and unit of the values.
+    /// Kind and unit of the sampled values.
     pub kind: SeriesKind,
-    /// Name of the queue or flow.
+    /// Name of the queue, link or flow.
     pub name: String,
     /// Samples, by rising time: (time in microseconds, value in the unit of the kind).
     pub points: Vec<(f64, f64)>,
@@ -224,9 +224,9 @@ pub struct Series {
 /// An event of the network, such as a failure.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Event {
-    /// Time of the event, microseconds.
+    /// Time of the event, microseconds after the start of the run.
     pub at_us: f64,
-    /// Description, in the words of `squall emulate`: `fail-link leaf0-spine1`.
+    /// Description of the event, in the words of `squall emulate`: `fail-link leaf0-spine1`.
     pub what: String,
 }
 
@@ -240,12 +240,12 @@ pub struct LinkLoad {
     pub tier: u8,
     /// True if the direction leads towards the core.
     pub up: bool,
-    /// Bytes sent.
+    /// Bytes that were sent in this direction.
     pub bytes: u64,
-    /// Packets dropped in the queue before the link.
+    /// Packets dropped in the queue of the port that sends in this direction.
     #[serde(default)]
     pub dropped: u64,
-    /// Packets trimmed at the queue before the link.
+    /// Packets trimmed at the queue of the port that sends in this direction.
     #[serde(default)]
     pub trimmed: u64,
 }

@@ -1,11 +1,11 @@
-//! Ranges of lengths of flows: `..10KB`, `10KB..1MB`, `1MB..`.
+//! Ranges of flow lengths, by which a metric selects flows: `..10KB`, `10KB..1MB`, `1MB..`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::Bytes;
 
-/// A range of lengths, the upper bound excluded.
+/// A range of flow lengths in bytes, the upper bound excluded.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Sizes {
     from: u64,
@@ -20,7 +20,7 @@ impl Sizes {
     }
 }
 
-/// Parses a range. The error says what is allowed.
+/// Parses a range of flow lengths, such as `10KB..1MB`. The error says what is allowed.
 impl FromStr for Sizes {
     type Err = String;
 

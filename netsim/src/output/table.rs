@@ -8,7 +8,7 @@ use super::{Metric, Provenance, Run};
 /// Columns of equal length, with the provenance of their contents.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Table {
-    /// Columns, in the order of a file.
+    /// Columns of the table, in the order in which files have them.
     pub columns: Vec<Column>,
     /// Provenance that all runs have in common.
     pub provenance: Option<Provenance>,
@@ -26,16 +26,16 @@ pub struct Column {
 /// Contents of a column; `None` is an empty cell.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Cells {
-    /// Counts.
+    /// Counts: whole numbers.
     Whole(Vec<Option<u64>>),
-    /// Measured values.
+    /// Measured values: real numbers.
     Real(Vec<Option<f64>>),
-    /// Text.
+    /// Text, such as the value of a parameter.
     Word(Vec<Option<String>>),
 }
 
 impl Cells {
-    /// Returns the text of a cell in CSV.
+    /// Returns the text of the cell in row `row`, as CSV has it.
     fn text(&self, row: usize) -> String {
         let text = match self {
             Self::Whole(cells) => cells[row].map(|cell| cell.to_string()),
@@ -65,7 +65,7 @@ impl Cells {
     }
 }
 
-/// Rows of a table while its columns are made.
+/// A table that is being made: its rows, and the columns made from them so far.
 struct Rows<R> {
     rows: Vec<R>,
     columns: Vec<Column>,

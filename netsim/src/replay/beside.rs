@@ -15,13 +15,13 @@ const SIZES: &[(u64, &str)] = &[
 /// A recording, and its simulation over another network.
 #[derive(Clone, Copy, Debug)]
 pub struct Beside<'a> {
-    /// The recording.
+    /// Recording of the job, with the times that its messages took.
     pub recording: &'a Recording,
-    /// The simulation of its workload.
+    /// The simulation of the recording's workload.
     pub run: &'a Run,
 }
 
-/// Returns the mean and the 99th percentile; dashes if there are no values.
+/// Returns the mean and the 99th percentile of `times` as text; dashes if there are no times.
 fn figures(mut times: Vec<f64>) -> [String; 2] {
     if times.is_empty() {
         return ["-".to_owned(), "-".to_owned()];

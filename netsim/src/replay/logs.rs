@@ -25,7 +25,8 @@ fn fault(file: &str, line: usize, what: impl Into<String>) -> FormatError {
     FormatError { file: file.to_owned(), line, what: what.into() }
 }
 
-/// Reads a file, a folder of files, or the record of a job that contains such a folder.
+/// Reads all traces of a job from a file, a folder of files, or the record of a job that contains
+/// such a folder.
 pub(super) fn read(path: &Path) -> Result<Vec<Log>, FormatError> {
     let read_error =
         |error: std::io::Error| fault(&path.display().to_string(), 0, error.to_string());
@@ -53,7 +54,7 @@ fn log(path: &Path) -> Result<Log, FormatError> {
     parse(&file, &text)
 }
 
-/// Parses the text of a file. Text after the last line break was cut, and is ignored.
+/// Parses the text of a trace. Text after the last line break was cut, and is ignored.
 pub(super) fn parse(file: &str, text: &str) -> Result<Log, FormatError> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut lines = (1..).zip(whole.split('\n'));

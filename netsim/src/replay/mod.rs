@@ -30,7 +30,7 @@ pub const TRACE: &str = "trace";
 /// Error of reading or replaying traces.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ReplayError {
-    /// A file is damaged, or cannot be read.
+    /// A trace file is damaged, or cannot be read.
     File(FormatError),
     /// The traces do not belong together, or do not fit the network; the text says what was
     /// expected.

@@ -11,7 +11,7 @@ use super::logs::Log;
 use crate::output::FlowResult;
 use crate::workload::{Flow, Start, Trigger, TriggerKind, Workload};
 
-/// Picoseconds in a nanosecond.
+/// Number of picoseconds in a nanosecond.
 const PS: u64 = 1000;
 
 /// A message, or another operation that transfers bytes.
@@ -19,28 +19,29 @@ const PS: u64 = 1000;
 pub struct Message {
     /// Rank that began the operation.
     pub rank: u32,
-    /// Rank at the other end.
+    /// Rank at the other end of the operation.
     pub peer: u32,
     /// Kind of the operation; the bytes of a [`OperationKind::Read`] come from the peer.
     pub class: OperationKind,
-    /// Number of bytes.
+    /// Number of bytes that the operation transfers.
     pub bytes: u64,
     /// Time at which the operation began, ns after the first operation of the job.
     pub began: u64,
     /// Time from the beginning of the operation until the peer received it, ns; if there is no
     /// receive, until it ended.
     pub took: Option<u64>,
-    /// Events of the rank between the beginning of its previous message and of this one: messages
-    /// received and operations ended, by their places.
+    /// Events that the rank saw after it began its previous message and before it began this one:
+    /// messages received and operations ended, by their indices in [`Recording::messages`].
     after: Vec<(EventKind, usize)>,
-    /// Place of the previous message of its rank.
+    /// Index of the rank's previous message in [`Recording::messages`].
     before: Option<usize>,
-    /// Time from the last of these events to the beginning of the message, ns.
+    /// Time that the rank computed: from the last of the events before the message to its
+    /// beginning, ns.
     gap: u64,
 }
 
 impl Message {
-    /// Returns the source and destination ranks of its bytes.
+    /// Returns the rank from which the operation's bytes come, and the rank to which they go.
     const fn way(&self) -> (u32, u32) {
         match self.class {
             OperationKind::Read => (self.peer, self.rank),
@@ -49,10 +50,10 @@ impl Message {
     }
 }
 
-/// A recorded job.
+/// A recorded job: the messages between its ranks, with their times and dependencies.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Recording {
-    /// Name of the recording: the file or folder.
+    /// Name of the recording: its file or folder.
     name: String,
     ranks: u32,
     messages: Vec<Message>,
@@ -107,12 +108,12 @@ impl Recording {
         }
         recording.link_messages(&timed(logs, &ranks), &ranks);
         if recording.messages.is_empty() {
-            return Err(format!("{}: no message between ranks in it", recording.name));
+            return Err(format!("{}: no message between ranks in the traces", recording.name));
         }
         Ok(recording)
     }
 
-    /// Links messages to the events before them.
+    /// Makes messages of the events, each with its duration and the events on which it depends.
     fn link_messages(&mut self, events: &[(u32, RankEvent)], ranks: &HashMap<SocketAddr, u32>) {
         let first =
             events.iter().filter(|(_, s)| s.event.moment == EventKind::Begin).map(|(_, s)| s.at);
@@ -190,7 +191,7 @@ impl Recording {
         &self.parameters
     }
 
-    /// Returns the number of ranks.
+    /// Returns the number of ranks of the job.
     #[must_use]
     pub const fn ranks(&self) -> u32 {
         self.ranks
@@ -283,7 +284,8 @@ impl Recording {
     }
 }
 
-/// Returns whether an operation has a matching receive.
+/// Returns whether an operation of this kind is a message, which a receive matches; a read or write
+/// is none.
 const fn is_message(class: OperationKind) -> bool {
     matches!(class, OperationKind::Message | OperationKind::Tagged | OperationKind::Collective)
 }
@@ -291,10 +293,10 @@ const fn is_message(class: OperationKind) -> bool {
 /// State of a rank while its events are processed.
 #[derive(Default)]
 struct Thread {
-    /// Events that the rank saw since its last message began.
+    /// Events that the rank saw since it began its last message.
     after: Vec<(EventKind, usize)>,
     before: Option<usize>,
-    /// Time of its last event, ns.
+    /// Time of the rank's last event, ns.
     last: u64,
 }
 
@@ -313,7 +315,7 @@ impl Thread {
     }
 }
 
-/// Returns the rank of each address.
+/// Returns the rank of each address at which an endpoint of the job is.
 fn ranks(logs: &[Log]) -> Result<HashMap<SocketAddr, u32>, String> {
     let mut ranks = HashMap::new();
     let mut processes: HashMap<u32, &Log> = HashMap::new();
@@ -359,7 +361,8 @@ fn ranks(logs: &[Log]) -> Result<HashMap<SocketAddr, u32>, String> {
     Ok(ranks)
 }
 
-/// Returns all events with their ranks, sorted by time. Events of one file keep their order.
+/// Returns all events of the traces with their ranks, sorted by time. Events of one file keep their
+/// order.
 fn timed(logs: &[Log], ranks: &HashMap<SocketAddr, u32>) -> Vec<(u32, RankEvent)> {
     let mut events = Vec::new();
     // Processes of one machine share a clock.

@@ -41,7 +41,7 @@ pub struct SquallConfig {
     /// `destination` are the same. The service level is [`crate::workload::Flow::level`], the group
     /// its job.
     pub scope: String,
-    /// Number of entropies; a power of two.
+    /// Number of entropies (paths) over which a context spreads its packets; a power of two.
     pub paths: u16,
     /// Minimum retransmission timeout; `None` for 15 us plus the time of six full queues, as in
     /// htsim.
@@ -53,7 +53,7 @@ pub struct SquallConfig {
     /// Maximum number of consecutive bytes on one path. With 0, each packet chooses its path, as a
     /// network card does; software with segmentation offload uses 65487.
     pub train_bytes: u32,
-    /// Mapping of flows to contexts.
+    /// Mapping of flows to packet delivery contexts: one for each flow, or for each pair of hosts.
     pub contexts: Contexts,
     /// Flows to one host that begin within this time of the first of them are an incast, and the
     /// first packet of each lists all its senders, 2 bytes each (Dart's look-ahead, section III-D).
@@ -87,7 +87,7 @@ pub struct RoceConfig {
     pub cc: String,
     /// Number of queue pairs among which the bytes of a flow are divided.
     pub qps: u16,
-    /// Retransmission timeout.
+    /// Retransmission timeout of a queue pair.
     pub rto: Picos,
     /// Mapping of flows to connections, that is, to groups of queue pairs.
     pub contexts: Contexts,
@@ -104,11 +104,11 @@ impl Default for RoceConfig {
 pub enum Transport {
     /// The transport of this project: `squall-reliability` with `squall-cc`.
     Squall(SquallConfig),
-    /// The RoCEv2 baseline; meant for a lossless network.
+    /// The RoCEv2 baseline of the papers, which is meant for a lossless network.
     Roce(RoceConfig),
 }
 
-/// Configuration of the hosts.
+/// Configuration of the hosts: their transport, their packets and their delays.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HostConfig {
     /// Transport of the hosts.
@@ -133,14 +133,14 @@ pub struct HostConfig {
 pub struct Intake {
     /// Rate at which the host takes packets in.
     pub rate: Rate,
-    /// Capacity of the receive buffer, bytes.
+    /// Capacity of the host's receive buffer, bytes.
     pub buffer: u64,
 }
 
 /// The samples and statistics to record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Observe {
-    /// Interval at which the length of all switch queues is sampled.
+    /// Interval at which the lengths of all switch queues are sampled.
     pub queues: Option<Picos>,
     /// Interval at which windows, bytes in flight and bytes delivered of all flows are sampled.
     pub windows: Option<Picos>,
@@ -150,12 +150,12 @@ pub struct Observe {
     pub packets: bool,
 }
 
-/// Configuration of a whole simulation, apart from its workload.
+/// Configuration of a simulation, apart from its workload.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
     /// The topology before any failure.
     pub topology: Topology,
-    /// The hosts.
+    /// Configuration of all hosts.
     pub host: HostConfig,
     /// Options of the ports and switches.
     pub network: NetworkOptions,
@@ -167,8 +167,8 @@ pub struct SimConfig {
     pub until: Picos,
     /// The samples and statistics to record.
     pub observe: Observe,
-    /// Maximum number of parts that run in parallel, one thread each. The results do not depend on
-    /// it.
+    /// Maximum number of parts of the network that are simulated in parallel, one thread each. The
+    /// results do not depend on it.
     pub threads: usize,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Desc {
     payload: u32,
 }
 
-/// A context that this host opened.
+/// A packet delivery context that this host opened.
 #[derive(Debug)]
 struct Context {
     id: PdcId,
@@ -33,14 +33,14 @@ struct Context {
     lane: Lane,
 }
 
-/// The transport of a host.
+/// The transport of a host: its packet delivery contexts.
 #[derive(Debug)]
 pub(super) struct Endpoint {
     pdcs: Pdcs<Desc>,
     contexts: Vec<Context>,
-    /// Context of each slot of `pdcs`.
+    /// Index in `contexts` of the context in each slot of `pdcs`; `u32::MAX` without one.
     by_slot: Vec<u32>,
-    /// Context of each connection.
+    /// Index in `contexts` of the context that each connection has.
     by_connection: HashMap<u64, u32>,
     /// Incasts that senders announce; `None` if they announce none.
     incasts: Option<Arc<Incasts>>,
@@ -75,7 +75,7 @@ impl Endpoint {
         Some(context)
     }
 
-    /// Returns the context that this host opened as `id`.
+    /// Returns the index in `contexts` of the context that this host opened as `id`.
     fn of(&self, id: PdcId) -> Option<u32> {
         let context = *self.by_slot.get(id.index())?;
         let entry = self.contexts.get(context as usize)?;

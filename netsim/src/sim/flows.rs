@@ -17,17 +17,17 @@ pub(super) struct RunningFlow {
     pub(super) label: Label,
     pub(super) src: u32,
     pub(super) dst: u32,
-    /// Total payload bytes.
+    /// Total payload bytes of the flow.
     pub(super) bytes: u64,
-    /// Payload bytes not sent yet.
+    /// Payload bytes of the flow that were not sent yet.
     pub(super) unsent: u64,
     pub(super) acked: u64,
     pub(super) received: u64,
     pub(super) packets: u64,
     pub(super) retransmitted: u64,
-    /// Packets that arrived marked.
+    /// Packets of the flow that arrived marked Congestion Experienced.
     pub(super) marked: u64,
-    /// Longest time that a packet was in flight, if it is recorded.
+    /// Longest time that a packet of the flow was in flight, if it is recorded.
     pub(super) slowest: Picos,
     pub(super) start: Picos,
     pub(super) done: Picos,
@@ -35,7 +35,7 @@ pub(super) struct RunningFlow {
     /// Place of the flow's context in the host's list of contexts.
     pub(super) context: u32,
     pub(super) failed: bool,
-    /// Number of the first packet, if that packet lists the senders of an incast.
+    /// Number of the flow's first packet, if that packet lists the senders of an incast.
     pub(super) first: Option<Psn>,
 }
 
@@ -45,19 +45,19 @@ struct TriggerState {
     delay: Picos,
     processor: Option<u32>,
     activations: u32,
-    /// Range of its flows in `Flows::waiting`.
+    /// Range in `Flows::waiting` of the flows that the trigger starts.
     flows: Range<u32>,
-    /// Range of the triggers that it activates in `Flows::dependents`.
+    /// Range in `Flows::dependents` of the triggers that this one activates.
     dependents: Range<u32>,
 }
 
 /// A trigger that fired, with the flows and triggers that it starts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FiredTrigger<'a> {
-    /// Time at which the flows and triggers start.
+    /// Time at which the flows and triggers start that the fired trigger starts.
     pub(super) at: Picos,
     pub(super) flows: &'a [u32],
-    /// Indices of the triggers that it activates.
+    /// Indices of the triggers that the fired trigger activates.
     pub(super) triggers: &'a [u32],
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Flows {
     waiting: Vec<u32>,
     /// Dependent triggers, sorted by the trigger that activates them.
     dependents: Vec<u32>,
-    /// Time from which each processor is free.
+    /// Time from which each processor is free to run another computation.
     processors: Vec<Picos>,
     pub(super) finished: usize,
     contest: Contest,
@@ -81,11 +81,11 @@ pub(super) struct Flows {
     counted: Vec<CountedFlow>,
 }
 
-/// Counters of switch features for one flow.
+/// Counters that switch features keep for one flow.
 #[derive(Clone, Copy, Debug, Default)]
 struct CountedFlow {
     counters: FeatureCounters,
-    /// The newest packet that arrived, in the order of sending.
+    /// Newest packet of the flow that arrived, in the order of sending.
     newest: Option<Psn>,
 }
 
@@ -119,7 +119,8 @@ impl Contest {
     }
 }
 
-/// Returns the range of a trigger's pairs in the sorted list `pairs`; there are fewer than 2^32.
+/// Returns the range in `pairs` of the pairs that begin with `trigger`. The list is sorted, and
+/// shorter than 2^32.
 fn of(pairs: &[(u32, u32)], trigger: u32) -> Range<u32> {
     let first = pairs.partition_point(|&(of, _)| of < trigger);
     first as u32..pairs.partition_point(|&(of, _)| of <= trigger) as u32
@@ -193,7 +194,7 @@ impl Flows {
         }
     }
 
-    /// Counts a marked packet with this body.
+    /// Counts a packet with this body that arrived marked Congestion Experienced.
     #[cold]
     pub(super) fn marked(&mut self, body: &Body) {
         if let Some(flow) = body.flow() {
@@ -231,7 +232,7 @@ impl Flows {
         }
     }
 
-    /// Activates a trigger. Returns what that starts.
+    /// Activates a trigger. Returns the flows and triggers that it starts if it fires.
     pub(super) fn activate(&mut self, trigger: u32, now: Picos) -> Option<FiredTrigger<'_>> {
         let waiting = self.triggers.get_mut(trigger as usize)?;
         waiting.activations = waiting.activations.saturating_add(1);
@@ -249,7 +250,8 @@ impl Flows {
         Some(self.fire(trigger, flows, now))
     }
 
-    /// Fires a trigger at the beginning of the simulation. Returns what that starts.
+    /// Fires a trigger at the beginning of the simulation. Returns the flows and triggers that it
+    /// starts.
     pub(super) fn begin(&mut self, trigger: u32) -> FiredTrigger<'_> {
         let flows = self.triggers[trigger as usize].flows.clone();
         self.fire(trigger, flows, Picos::ZERO)

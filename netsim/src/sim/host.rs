@@ -13,16 +13,16 @@ use squall_cc::{Hops, RatePacket};
 /// Packet sizes that all hosts share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
-    /// Bytes of a full packet on the wire.
+    /// Bytes of a full data packet on the wire.
     pub(super) mtu: u32,
-    /// Bytes of headers in a full packet.
+    /// Bytes of headers in a full data packet.
     pub(super) header: u32,
     /// Bytes of a packet without data on the wire.
     pub(super) control: u32,
 }
 
 impl Sizes {
-    /// Returns the payload bytes of a full packet.
+    /// Returns the payload bytes of a full data packet.
     pub(super) const fn payload(self) -> u32 {
         self.mtu - self.header
     }
@@ -85,11 +85,11 @@ impl Work<'_> {
 /// Sending limits that congestion control sets for a context; a value is zero if it sets none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Allowance {
-    /// Window, bytes.
+    /// Congestion window of the context, bytes.
     pub(super) window: u64,
-    /// Bytes in flight.
+    /// Bytes of the context that are in flight.
     pub(super) in_flight: u64,
-    /// Rate, bits per second.
+    /// Rate that congestion control allows the context, bits per second.
     pub(super) rate: u64,
 }
 
@@ -116,7 +116,7 @@ pub(super) trait Adapter {
     /// calls above.
     fn collect_output(&mut self, work: &mut Work<'_>);
 
-    /// Returns the next packet of an active context.
+    /// Returns the next packet that a context has to send; `None` if it may send none now.
     fn next_packet(
         &mut self,
         now: Time,
@@ -136,7 +136,7 @@ pub(super) trait Adapter {
         None
     }
 
-    /// Returns whether a rate packet waits.
+    /// Returns whether a rate packet waits to be sent.
     fn has_rate_packet(&self) -> bool {
         false
     }
@@ -144,7 +144,8 @@ pub(super) trait Adapter {
     /// Handles a rate packet that arrived from host `source`.
     fn rated(&mut self, _source: u32, _packet: &RatePacket, _work: &mut Work<'_>) {}
 
-    /// Returns the card's state of a context.
+    /// Returns what the network card knows about a context: where its packets go, and whether it
+    /// waits for its turn.
     fn lane(&mut self, context: u32) -> &mut Lane;
 
     /// Returns the time at which the host must call [`Adapter::handle_timeout`].
@@ -153,7 +154,8 @@ pub(super) trait Adapter {
     /// Returns the current sending limits of a context.
     fn allowance(&self, context: u32) -> Allowance;
 
-    /// Returns the numbers of acknowledgements and of negative acknowledgements sent.
+    /// Returns how many acknowledgements and how many negative acknowledgements the transport has
+    /// sent.
     fn answers(&self) -> (u64, u64);
 
     /// Prefetches the memory of the transport. The returned value has no meaning.
@@ -197,9 +199,9 @@ pub(super) struct Host {
     pub(super) port: u32,
     /// Time of the event that will serve the card; other events of the card are ignored.
     pub(super) card_at: Picos,
-    /// Time until which the card is busy.
+    /// Time until which the network card is busy with a packet.
     pub(super) busy_until: Picos,
-    /// Time of the earliest scheduled timer event.
+    /// Time of the host's earliest timer event that is scheduled.
     pub(super) wake_at: Picos,
     /// Time at which the last packet reaches the transport; the host's own delay does not reorder
     /// packets.
@@ -209,7 +211,7 @@ pub(super) struct Host {
     stack: Stack,
 }
 
-/// Calls the transport inside of a [`Stack`].
+/// Calls a method of the transport that a [`Stack`] holds.
 macro_rules! each {
     ($of:expr, $stack:ident => $call:expr) => {
         match $of {
@@ -350,7 +352,7 @@ impl Host {
         self.outbox.extra()
     }
 
-    /// Returns the time of the next call of [`Host::handle_timeout`].
+    /// Returns the time at which the host's timers must be handled next.
     pub(super) fn poll_timeout(&self) -> Option<Picos> {
         each!(&self.stack, stack => stack.poll_timeout())
     }
@@ -360,7 +362,7 @@ impl Host {
         each!(&self.stack, stack => stack.allowance(context))
     }
 
-    /// Returns the numbers of acknowledgements and of negative acknowledgements sent.
+    /// Returns how many acknowledgements and how many negative acknowledgements the host has sent.
     pub(super) fn answers(&self) -> (u64, u64) {
         each!(&self.stack, stack => stack.answers())
     }

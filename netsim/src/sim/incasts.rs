@@ -17,9 +17,9 @@ const NONE: u32 = u32::MAX;
 /// Flows to one host that begin together, of two senders or more.
 #[derive(Debug)]
 pub(super) struct Incasts {
-    /// Number of the incast of each flow.
+    /// Number of the incast that each flow belongs to, or [`NONE`], by the index of the flow.
     of: Vec<u32>,
-    /// Senders of each incast.
+    /// Sending hosts of each incast, by its number.
     senders: Vec<Vec<u32>>,
 }
 
@@ -60,7 +60,8 @@ impl Incasts {
         }
     }
 
-    /// Returns the sender list in the first packet of a flow.
+    /// Returns the list of senders that the first packet of a flow carries; `None` if the flow
+    /// belongs to no incast.
     pub(super) fn list(&self, flow: u32) -> Option<SenderList<'_>> {
         let group = self.of[flow as usize];
         let sources = self.senders.get(group as usize)?;
@@ -68,7 +69,8 @@ impl Incasts {
         Some(SenderList { group, round: 1, sources })
     }
 
-    /// Returns the length of the sender list in bytes.
+    /// Returns the bytes of the sender list that the first packet of a flow carries; 0 if it
+    /// carries none.
     pub(super) fn bytes(&self, flow: u32) -> u32 {
         let list = self.list(flow);
         // The list has at most 256 senders.

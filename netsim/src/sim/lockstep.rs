@@ -19,7 +19,7 @@ use crate::model::{PacketHeader, PacketOptions, Partition, Transfer};
 #[derive(Debug)]
 pub(super) struct Parcel {
     pub(super) what: Transfer,
-    /// The packet; `None` for a pause frame.
+    /// Contents of the packet; `None` for a pause frame.
     pub(super) packet: Option<CarriedPacket>,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Parcel {
 #[derive(Debug)]
 pub(super) struct CarriedPacket {
     pub(super) header: PacketHeader,
-    /// The host that sent it.
+    /// Number of the host that sent the packet.
     pub(super) source: u32,
     pub(super) options: Option<Box<PacketOptions>>,
     pub(super) rest: Whole,
@@ -39,9 +39,9 @@ struct PartReport {
     /// Time of the next event in the part, or of the earliest arrival of a transfer that it handed
     /// over.
     next: Picos,
-    /// Number of finished flows.
+    /// Number of flows that have finished.
     finished: usize,
-    /// Number of triggers that other triggers will still activate.
+    /// Number of triggers that other triggers have yet to activate.
     pending: usize,
     events: u64,
     /// True if the observer stops the simulation.
@@ -68,13 +68,13 @@ impl PartReport {
 /// Barrier at which the parts wait for one another before each window.
 #[derive(Debug)]
 struct WindowBarrier {
-    /// Combined reports of the parts that have arrived in the current round.
+    /// Combined reports of the parts that have arrived at the barrier in the current round.
     sum: PartReport,
-    /// Number of parts that have arrived in the current round.
+    /// Number of parts that have arrived at the barrier in the current round.
     there: u32,
-    /// Combined reports of all parts in the last complete round.
+    /// Combined reports of all parts in the last round in which all had arrived.
     all: PartReport,
-    /// Number of complete rounds.
+    /// Number of rounds in which all parts have arrived.
     round: u64,
     /// True if a part panicked. The others then stop, because it will never arrive.
     broken: bool,
@@ -97,7 +97,7 @@ pub(super) struct Lockstep<'a> {
 /// Rule for the end of a simulation, and for how far a part may run on its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rule {
-    /// Total number of flows.
+    /// Total number of flows of the simulation.
     flows: usize,
     /// Simulated time at which the simulation stops at the latest.
     until: Picos,
@@ -276,10 +276,10 @@ impl<'a> Lockstep<'a> {
     }
 }
 
-/// Number of events between two calls of the observer.
+/// Number of events that the simulator processes between two calls of the observer.
 const LOOK: u64 = 1 << 16;
 
-/// Calls the observer from time to time.
+/// Calls the observer of a simulation from time to time.
 pub(super) struct Watch<'a> {
     observer: &'a mut dyn Observer,
     next: u64,

@@ -13,7 +13,7 @@ use squall_base::Psn;
 use squall_cc::{Hops, RatePacket};
 use squall_reliability::speculation_of;
 
-/// Mixes two numbers into 32 bits.
+/// Hashes two numbers to 32 bits.
 const fn hash(a: u32, b: u32) -> u32 {
     let z = ((a as u64) << 32 | b as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((z ^ (z >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32) as u32
@@ -23,7 +23,8 @@ const fn hash(a: u32, b: u32) -> u32 {
 #[derive(Debug)]
 pub(super) struct Lane {
     dst: u32,
-    /// Value that switches hash together with the entropy.
+    /// Hash that stands for the addresses of the connection, which switches hash together with the
+    /// entropy.
     hash: u32,
     /// True if the context is in [`Outbox::active`].
     active: bool,
@@ -101,7 +102,7 @@ impl Messages {
 }
 
 impl Extra {
-    /// Returns what packets carry; `None` if they carry nothing besides their bodies.
+    /// Creates what packets carry besides their bodies; `None` if nothing is needed.
     pub(super) fn new(
         echo: bool,
         rates: bool,
@@ -132,7 +133,7 @@ impl Extra {
 pub(super) struct Outbox {
     /// Number of the host.
     host: u32,
-    /// Waiting packets without data: destination, entropy and packet.
+    /// Packets without data that wait: destination, entropy and packet of each.
     control: VecDeque<(u32, u32, Body)>,
     extra: Option<Box<Extra>>,
     /// Contexts that may have something to send, by the transport's numbers.
@@ -189,7 +190,7 @@ impl Outbox {
         }
     }
 
-    /// Returns whether a packet or a context waits.
+    /// Returns whether a packet without data or a context waits for the card.
     pub(super) fn eager(&self) -> bool {
         !self.control.is_empty() || !self.active.is_empty()
     }

@@ -8,22 +8,22 @@ use squall_reliability::ControlPacket;
 /// Body of a packet, which only its source and destination read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Body {
-    /// Data of this project's transport.
+    /// A data packet of this project's transport.
     Data {
-        /// Delivery header of the packet.
+        /// Delivery header (PDS) of the packet.
         pds: squall_wire::Request,
-        /// Index of the flow.
+        /// Index of the flow that the packet belongs to.
         flow: u32,
-        /// Payload bytes.
+        /// Payload bytes of the packet.
         payload: u32,
-        /// UDP payload length when it was sent.
+        /// UDP payload bytes of the packet when it was sent, before a switch may have trimmed it.
         bytes: u32,
     },
-    /// Any other packet of this project's transport.
+    /// Any packet of this project's transport that carries no data, such as an acknowledgement.
     Control(ControlPacket),
     /// A rate packet of this project's transport; the options of the packet hold it.
     Rates,
-    /// A packet of the baseline.
+    /// A packet of the RoCEv2 baseline.
     Roce(RocePacket),
 }
 
@@ -46,7 +46,7 @@ impl Body {
     }
 }
 
-/// Complete contents of a packet, to be moved to another part of the simulation.
+/// Everything that a packet carries, to be moved to another part of the simulation.
 #[derive(Debug)]
 pub(super) struct Whole {
     body: Body,

@@ -24,7 +24,7 @@ use squall_cc::Hops;
 /// An event of a host or of a schedule, packed into 63 bits: seven of kind, 24 of `a`, 32 of `b`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum HostEvent {
-    /// The card of host `a` is free.
+    /// The network card of host `a` is free for the next packet.
     Card { host: u32 },
     /// A timer of host `a` expires.
     Wake { host: u32 },
@@ -32,7 +32,7 @@ enum HostEvent {
     Delivered { host: u32, packet: u32 },
     /// Flow `b` starts.
     Start { flow: u32 },
-    /// Failure `b` of the schedule happens.
+    /// The failure of index `b` in the schedule of failures happens.
     Fail { index: u32 },
     /// Samples are due: of queues (`b` is 0) or of windows.
     Sample { windows: bool },
@@ -114,7 +114,8 @@ pub(super) struct Hosts {
     pub(super) hosts: Residents,
     bodies: Bodies,
     pub(super) flows: Flows,
-    /// True if there are more contexts than the cache holds.
+    /// True if there are more contexts than the processor's cache holds, so that they are
+    /// prefetched.
     large: bool,
 }
 
@@ -164,7 +165,7 @@ pub(super) struct Part {
     delay: Picos,
     jitter: Picos,
     intake: Option<Intake>,
-    /// Random numbers of the jitter.
+    /// Source of the random delays of hosts (jitter).
     chance: Chance,
     pub(super) recorder: Recorder,
     /// True to record how long packets are in flight.
@@ -176,7 +177,8 @@ pub(super) struct Part {
     pub(super) delivered: u64,
     /// Time at which a flow last finished, or an operation ended.
     pub(super) last: Picos,
-    /// Scratch list of [`Part::hand_over`].
+    /// List that [`Part::hand_over`] fills and empties. It is kept only so that its memory is
+    /// reused.
     transfers: Vec<Transfer>,
 }
 
@@ -185,7 +187,7 @@ pub(super) struct Part {
 pub(super) struct PendingComputations {
     /// Number of triggers that other triggers will still activate.
     pub(super) pending: usize,
-    /// Time at which the last operation so far ends.
+    /// Latest time at which an operation ends, of those that have begun.
     pub(super) ended: Picos,
 }
 

@@ -27,7 +27,7 @@ pub enum End {
     Done,
     /// The simulation reached [`super::SimConfig::until`].
     TimeUp,
-    /// No event was left: the remaining flows cannot finish.
+    /// No event was left, so that the remaining flows cannot finish.
     Stuck,
     /// The [`Observer`] stopped the simulation.
     Interrupted,
@@ -66,9 +66,9 @@ pub struct FlowResult {
     pub src: u32,
     /// The receiving host.
     pub dst: u32,
-    /// Payload bytes.
+    /// Payload bytes of the flow.
     pub bytes: u64,
-    /// Job of the flow.
+    /// Number of the job that the flow belongs to.
     pub job: u16,
     /// Time at which the flow started; `None` if it did not.
     pub start: Option<Picos>,
@@ -78,9 +78,9 @@ pub struct FlowResult {
     pub received: Option<Picos>,
     /// Number of packets of the flow.
     pub packets: u64,
-    /// Packets that were sent again.
+    /// Packets of the flow that were retransmitted.
     pub retransmitted: u64,
-    /// Packets that arrived marked.
+    /// Packets of the flow that arrived marked Congestion Experienced.
     pub marked: u64,
     /// Longest time that one of its packets was in flight, if [`super::Observe::packets`] is set.
     pub slowest: Option<Picos>,
@@ -91,12 +91,12 @@ pub struct FlowResult {
     pub unfinished: Option<UnfinishedReason>,
 }
 
-/// Sums over all hosts and ports.
+/// Sums over all hosts and ports of a simulation.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Totals {
-    /// Data packets sent for the first time.
+    /// Data packets that hosts sent for the first time.
     pub packets: u64,
-    /// Data packets sent again.
+    /// Data packets that were retransmitted.
     pub retransmitted: u64,
     /// Data packets that hosts received, not trimmed, duplicates included.
     pub delivered: u64,
@@ -115,15 +115,15 @@ pub struct Totals {
     /// Data packets, trimmed ones too, that were neither received nor lost when the simulation
     /// ended.
     pub under_way: u64,
-    /// Control packets dropped or lost.
+    /// Packets without data that were dropped or lost.
     pub control_dropped: u64,
-    /// Negative acknowledgements sent.
+    /// Negative acknowledgements that hosts sent.
     pub nacks: u64,
-    /// Acknowledgements sent.
+    /// Acknowledgements that hosts sent.
     pub acks: u64,
-    /// Events simulated.
+    /// Number of events that the simulator processed.
     pub events: u64,
-    /// Pause frames sent.
+    /// PFC pause frames that switches sent to stop a sender.
     pub pauses: u64,
     /// Sums of the in-band telemetry in received packets.
     pub telemetry: TelemetryTotals,
@@ -132,7 +132,7 @@ pub struct Totals {
     /// Number of packet options that switches ignored because their content was invalid, such as
     /// stale epochs of 1RC.
     pub ignored: u64,
-    /// Simulated time at the end.
+    /// Simulated time at which the simulation ended.
     pub end: Picos,
     /// Wall-clock time of the simulation, seconds.
     pub wall_s: f64,
@@ -151,24 +151,24 @@ pub struct PortLoad {
     pub tier: Option<u8>,
     /// True if the port leads away from the hosts.
     pub up: bool,
-    /// Bytes sent.
+    /// Bytes that the port sent.
     pub bytes: u64,
-    /// Packets sent.
+    /// Packets that the port sent.
     pub packets: u64,
-    /// Packets marked.
+    /// Packets that the port marked Congestion Experienced.
     pub marked: u64,
-    /// Packets trimmed.
+    /// Packets that the port trimmed.
     pub trimmed: u64,
-    /// Packets dropped, or lost on the link behind.
+    /// Packets that the port dropped, or that its link lost.
     pub dropped: u64,
-    /// Largest length of the data queue, in bytes.
+    /// Largest length that the port's data queue had, in bytes.
     pub max_queue: u64,
 }
 
 /// Data bytes in the queue of a port over time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortSeries {
-    /// Number of the port.
+    /// Number of the port, see [`crate::topology::Topology`].
     pub port: u32,
     /// Name of the port.
     pub name: String,
@@ -176,29 +176,30 @@ pub struct PortSeries {
     pub bytes: Vec<u64>,
 }
 
-/// Window, rate and progress of a flow over time.
+/// Window, rate and progress of a flow over time, as samples.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WindowSeries {
     /// Number of the flow in the workload.
     pub flow: u32,
     /// Congestion window in bytes, one value for each sample; zero when there is none.
     pub cwnd: Vec<u64>,
-    /// Bytes in flight.
+    /// Bytes of the flow in flight, one value for each sample.
     pub in_flight: Vec<u64>,
-    /// Rate that congestion control allows, bits per second; zero when it sets none.
+    /// Rate that congestion control allows the flow, bits per second, one value for each sample;
+    /// zero when it sets none.
     pub rate: Vec<u64>,
-    /// Payload bytes that arrived so far.
+    /// Payload bytes of the flow that had arrived, one value for each sample.
     pub delivered: Vec<u64>,
 }
 
-/// Samples over time.
+/// Samples of queues and flows over time.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Series {
-    /// Times at which queues were sampled.
+    /// Times at which the lengths of queues were sampled.
     pub queue_times: Vec<Picos>,
-    /// Switch ports that ever had a queue.
+    /// Lengths of queues over time, one series for each switch port that ever had a queue.
     pub queues: Vec<PortSeries>,
-    /// Times at which windows were sampled.
+    /// Times at which the windows of flows were sampled.
     pub window_times: Vec<Picos>,
     /// Windows over time, one series for each flow that ran.
     pub windows: Vec<WindowSeries>,
@@ -221,9 +222,9 @@ pub struct Results {
     /// Payload bytes of each job that had arrived when the first of several jobs was done; empty if
     /// none was.
     pub job_bytes: Vec<u64>,
-    /// Names of [`Totals::features`].
+    /// Names of the counters in [`Totals::features`].
     pub counter_names: Vec<String>,
-    /// Names of [`FlowResult::features`].
+    /// Names of the counters in [`FlowResult::features`].
     pub flow_counter_names: Vec<String>,
     /// Time at which the last operation of a schedule ended, including what ranks compute; `None`
     /// if the workload has no [`crate::workload::TriggerDependency`], or some flow did not finish.

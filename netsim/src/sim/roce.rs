@@ -23,7 +23,7 @@ use squall_cc::{
     ReceiverConfig, RxFlow, SenderCc, SenderConfig,
 };
 
-/// Parameters that all hosts of a simulation share.
+/// Parameters that the RoCEv2 transports of all hosts share.
 #[derive(Debug)]
 pub(super) struct RoceParameters {
     pub(super) sender: SenderConfig,
@@ -33,28 +33,29 @@ pub(super) struct RoceParameters {
     /// True if queue pairs stay open when a flow is done, for the next flow to the same host.
     pub(super) keep: bool,
     pub(super) rto: Picos,
-    /// Number of packets after which the receiver acknowledges.
+    /// Number of packets after which the receiver sends an acknowledgement.
     pub(super) ack_packets: u32,
     pub(super) sizes: Sizes,
 }
 
-/// Kind of a packet.
+/// Kind of a RoCEv2 packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RoceKind {
     /// A data packet.
     Data {
-        /// True if the packet ends a flow's share of the queue pair.
+        /// True if the packet is the last one of a flow on this queue pair.
         last: bool,
     },
     /// Acknowledgement: everything before `psn` arrived.
     Ack,
     /// Negative acknowledgement: everything before `psn` arrived, and packet `psn` did not.
     Nak,
-    /// Congestion notification: packets arrive marked.
+    /// Congestion notification packet (CNP): the receiver asks the sender for a lower rate, because
+    /// marked packets arrive.
     Notice,
 }
 
-/// A packet of the baseline.
+/// A packet of the RoCEv2 baseline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct RocePacket {
     pub(super) kind: RoceKind,
@@ -62,11 +63,11 @@ pub(super) struct RocePacket {
     /// pair in it.
     connection: u32,
     qp: u16,
-    /// Index of the flow.
+    /// Index of the flow that the packet belongs to.
     pub(super) flow: u32,
     /// Number of the packet within the queue pair, from 0.
     psn: u32,
-    /// Payload bytes.
+    /// Payload bytes of the packet.
     payload: u32,
 }
 
@@ -77,24 +78,24 @@ struct Rx {
     connection: u32,
     qp: u16,
     expected: u32,
-    /// Packets since the last acknowledgement.
+    /// Packets that arrived since the receiver last acknowledged any.
     unacked: u32,
     /// True if a NAK was already sent for the current gap.
     nak_sent: bool,
     state: RxFlow,
 }
 
-/// A host's queue pairs.
+/// The queue pairs of a host: the sending and the receiving halves.
 #[derive(Debug)]
 pub(super) struct Roce {
     parameters: Arc<RoceParameters>,
     qps: Vec<Qp>,
-    /// First queue pair of each connection in `qps`.
+    /// Index in `qps` of the first queue pair of each connection.
     of_connection: HashMap<u32, u32>,
     /// Connections that stay open: the first flow of each, and the queue pair whose turn it is to
     /// take a small flow.
     kept: HashMap<u64, (u32, u16)>,
-    /// Queue pairs that have something to send or to be acknowledged.
+    /// Indices of the queue pairs that have something to send or to be acknowledged.
     open: Vec<u32>,
     rx: Vec<Rx>,
     rx_of: HashMap<(u32, u16), u32>,

@@ -1,4 +1,4 @@
-//! Samples over time.
+//! Samples of the queues and flows of a simulation over time.
 
 use super::config::Observe;
 use super::flows::Flows;
@@ -8,7 +8,7 @@ use crate::Picos;
 use crate::model::Switches;
 use crate::topology::Node;
 
-/// Collects samples when the simulation calls it.
+/// Collects samples of queues and flows when the simulation calls it.
 #[derive(Debug)]
 pub(super) struct Recorder {
     observe: Observe,
@@ -64,7 +64,7 @@ impl Recorder {
         self.observe.windows.unwrap_or(Picos::NEVER).max(Picos(1))
     }
 
-    /// Returns all samples; ports that never had a queue are left out.
+    /// Returns all samples. Ports whose data queue was always empty are left out.
     pub(super) fn finish(mut self) -> Series {
         self.series.queues.retain(|series| series.bytes.iter().any(|&bytes| bytes > 0));
         self.series

@@ -132,7 +132,7 @@ impl Setup {
         }
     }
 
-    /// Returns what packets carry in addition to their bodies.
+    /// Creates what packets must carry in addition to their bodies; `None` if nothing is needed.
     pub(super) fn extra(&self) -> Option<Extra> {
         match &self.stack {
             StackConfig::Squall(config, _) => {

@@ -7,23 +7,23 @@ use squall_base::Rate;
 /// The switches of one tier, and the links below them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tier {
-    /// Ratio of bandwidth down to bandwidth up; 1 at the top.
+    /// Ratio of a switch's bandwidth towards the hosts to that towards the core; 1 at the top.
     pub oversubscribed: u32,
     /// Rate of the links to the tier below (to the hosts, for tier 0).
     pub downlink: Rate,
-    /// Number of ports down.
+    /// Number of ports of a switch towards the hosts.
     pub radix_down: u32,
-    /// Number of ports up; 0 at the top.
+    /// Number of ports of a switch towards the core; 0 at the top.
     pub radix_up: u32,
-    /// Latency of the links below.
+    /// Latency of the links to the tier below.
     pub downlink_latency: Picos,
-    /// Latency of the switches.
+    /// Latency of the switches of this tier.
     pub switch_latency: Picos,
-    /// Parallel links to each switch of the tier below.
+    /// Number of parallel links to each switch of the tier below.
     pub bundle: u32,
-    /// Queue of a port up, bytes, if the file specifies it.
+    /// Queue of a port towards the core, bytes, if the file specifies it.
     pub queue_up: Option<u64>,
-    /// Queue of a port down, bytes, if the file specifies it.
+    /// Queue of a port towards the hosts, bytes, if the file specifies it.
     pub queue_down: Option<u64>,
 }
 
@@ -34,7 +34,7 @@ pub struct FatTree {
     pub hosts: u32,
     /// Number of hosts in a pod; all of them in a tree of two tiers.
     pub pod_hosts: u32,
-    /// Tiers, two or three, from the hosts up.
+    /// Tiers of switches, two or three, from the hosts up.
     pub tiers: Vec<Tier>,
 }
 
@@ -71,7 +71,7 @@ impl FatTree {
         match counts.iter().map(small).collect() {
             Some(counts) => Ok(counts),
             None => Err(TopologyError(format!(
-                "tiers of {counts:?} switches; at most {most} are possible"
+                "tiers of {counts:?} switches; at most {most} switches a tier are possible"
             ))),
         }
     }
@@ -80,11 +80,11 @@ impl FatTree {
         let bad = |text: String| Err(TopologyError(text));
         let tiers = &self.tiers[..];
         if !matches!(tiers.len(), 2 | 3) {
-            return bad(format!("{} tiers; 2 or 3 are possible", tiers.len()));
+            return bad(format!("a fat tree of {} tiers; 2 or 3 are possible", tiers.len()));
         }
         for (index, tier) in tiers.iter().enumerate() {
             if tier.downlink.0 == 0 {
-                return bad(format!("tier {index}: no downlink speed"));
+                return bad(format!("tier {index}: a downlink speed of 0; expected more"));
             }
             if tier.bundle == 0 {
                 return bad(format!("tier {index}: a bundle of 0 links; at least 1 is needed"));

@@ -30,14 +30,14 @@ impl fmt::Display for Node {
     }
 }
 
-/// A switch.
+/// A switch, with its place in the topology.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Switch {
-    /// Name for people: `tor3`, `agg0`, `core7`, `leaf1` ..
+    /// Name of the switch for people: `tor3`, `agg0`, `core7`, `leaf1` ..
     pub name: String,
     /// Latency from the arrival of a packet to its place in an output queue.
     pub latency: Picos,
-    /// Distance from the hosts: 0 for switches with hosts.
+    /// Tier of the switch, counted from the hosts: 0 for switches with hosts.
     pub tier: u8,
 }
 
@@ -46,11 +46,11 @@ pub struct Switch {
 pub struct Link {
     /// The lower end: the host, or the switch nearer to hosts.
     pub a: Node,
-    /// The upper end.
+    /// The upper end: the switch nearer to the core.
     pub b: Node,
     /// Rate of each direction, bits per second.
     pub rate: Rate,
-    /// Propagation delay.
+    /// Propagation delay of the link.
     pub latency: Picos,
 }
 
@@ -63,9 +63,9 @@ pub struct Link {
 pub struct Topology {
     /// Number of hosts.
     pub hosts: u32,
-    /// All switches.
+    /// All switches of the network.
     pub switches: Vec<Switch>,
-    /// All links.
+    /// All links of the network.
     pub links: Vec<Link>,
 }
 
@@ -134,7 +134,10 @@ impl Topology {
                 }
             }
             if link.a == link.b {
-                return error(format!("link {index} connects {} with itself", link.a));
+                return error(format!(
+                    "link {index} connects {} with itself; name two nodes",
+                    link.a
+                ));
             }
             if let (Node::Host(_), Node::Host(_)) = (link.a, link.b) {
                 let (a, b) = (link.a, link.b);
@@ -143,7 +146,10 @@ impl Topology {
                 ));
             }
             if link.rate.0 == 0 {
-                return error(format!("link {index} ({} to {}) has no rate", link.a, link.b));
+                return error(format!(
+                    "link {index} ({} to {}) has no rate; give it one above zero",
+                    link.a, link.b
+                ));
             }
         }
         match degree.iter().position(|&count| count != 1) {

@@ -6,12 +6,12 @@ use super::{Node, Topology};
 use crate::Picos;
 use squall_base::Rate;
 
-/// Length of a route from host to host.
+/// Length of a route from one host to another, in links and in latency.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Route {
-    /// Number of links.
+    /// Number of links on the route.
     pub links: u32,
-    /// Sum of the latencies of its links and switches.
+    /// Sum of the latencies of the links and switches on the route.
     pub latency: Picos,
 }
 

@@ -5,7 +5,7 @@ use super::builder::{Builder, refuse};
 use super::{PS_PER_US, Start, WorkloadError};
 use crate::Bytes;
 
-/// Maximum time between two connections, microseconds: a second.
+/// Maximum time between the starts of two connections of an attack, microseconds: a second.
 const LONGEST_US: f64 = 1e6;
 
 /// Division of one transfer among connections, each of which starts at line rate.
@@ -13,15 +13,16 @@ const LONGEST_US: f64 = 1e6;
 pub(super) enum Attack {
     /// Several connections at a time, each with its part of the bytes (section 3.5.1).
     Parallel {
-        /// Number of connections; one is no attack.
+        /// Number of connections that send at a time; one is no attack.
         qps: u32,
     },
     /// A new connection of `bdp` bytes every round trip: each ends before its sender learns of the
     /// congestion it causes (section 3.5.2).
     Staggered {
-        /// Bandwidth-delay product, bytes.
+        /// Bytes of each connection: a bandwidth-delay product.
         bdp: u64,
-        /// Round trip, microseconds; 0 for all connections at once.
+        /// Time between the starts of two connections, a round trip, microseconds; 0 starts all at
+        /// once.
         rtt_us: f64,
     },
 }
@@ -40,7 +41,7 @@ impl Attack {
         }
     }
 
-    /// Returns the number of connections for `bytes`.
+    /// Returns the number of connections that transfer `bytes` bytes in this attack.
     pub(super) const fn connections(&self, bytes: u64) -> u64 {
         match *self {
             Self::Parallel { qps } => qps as u64,
@@ -136,12 +137,12 @@ pub(super) struct Split {
     /// Flows of more bytes than this are divided, by [`Attack::Staggered`]; they are job 1, the
     /// others, their victims, job 0.
     pub(super) longer_than: u64,
-    /// Division of a long flow.
+    /// How the bytes of a long flow are divided among connections.
     pub(super) attack: Attack,
 }
 
 impl Split {
-    /// Checks that the attack fits the long flows.
+    /// Checks that the parameters of the attack fit the flows that are long enough to be divided.
     pub(super) fn check(&self) -> Result<(), WorkloadError> {
         self.attack.check(self.longer_than.saturating_add(1))
     }

@@ -8,7 +8,7 @@ use super::spec::shuffle;
 use super::{PS_PER_US, Start, WorkloadError};
 use crate::Bytes;
 
-/// Lengths of short flows, one as likely as the other.
+/// Lengths of short flows in bytes, one as likely as the other.
 const SHORT: [u64; 3] = [2 << 10, 4 << 10, 8 << 10];
 
 /// Parameters of the mix; the defaults are the paper's, but for the length of a long flow, which it does not give.
@@ -42,7 +42,7 @@ const fn long() -> Bytes {
 }
 
 impl Mix {
-    /// Returns the mean length of a short flow.
+    /// Returns the mean length of a short flow in bytes.
     fn mean_short() -> f64 {
         SHORT.iter().sum::<u64>() as f64 / SHORT.len() as f64
     }

@@ -38,7 +38,7 @@ pub use mix::Mix;
 pub use poisson::{Distribution, DistributionError};
 pub use spec::{Algorithm, Apart, JobOptions, Layout, Pattern, Spec};
 
-/// Picoseconds in a microsecond.
+/// Number of picoseconds in a microsecond.
 pub const PS_PER_US: u64 = 1_000_000;
 
 /// A workload: the messages that a network has to carry.
@@ -46,11 +46,11 @@ pub const PS_PER_US: u64 = 1_000_000;
 pub struct Workload {
     /// Number of hosts that the workload is written for; flows name hosts `0..hosts`.
     pub hosts: u32,
-    /// Messages between the hosts.
+    /// Messages that the hosts send each other.
     pub flows: Vec<Flow>,
     /// Triggers, which start the flows that do not start by the clock.
     pub triggers: Vec<Trigger>,
-    /// Triggers that activate others.
+    /// Dependencies of triggers that other triggers activate.
     pub dependencies: Vec<TriggerDependency>,
 }
 
@@ -63,11 +63,11 @@ pub struct Workload {
 pub struct Flow {
     /// Number of the flow in results and connection matrices: not zero, unique in the workload.
     pub id: u32,
-    /// Sending host.
+    /// Number of the sending host.
     pub src: u32,
-    /// Receiving host, different from the sending one.
+    /// Number of the receiving host, different from the sending one.
     pub dst: u32,
-    /// Length in bytes, not zero.
+    /// Length of the message in bytes, not zero.
     pub bytes: u64,
     /// Condition on which the flow starts.
     pub start: Start,
@@ -137,11 +137,11 @@ pub enum WorkloadError {
     /// A flow names a host that does not exist.
     #[error("flow {flow} names host {host}, but hosts are 0 to {last}")]
     NoSuchHost {
-        /// Number of the flow.
+        /// Number of the flow in the workload.
         flow: u32,
-        /// Host it names.
+        /// Host that the flow names and that does not exist.
         host: u32,
-        /// Largest host number.
+        /// Largest number of a host in the network.
         last: u32,
     },
     /// A flow goes from a host to itself.
@@ -156,19 +156,19 @@ pub enum WorkloadError {
     /// A flow names a trigger index that is out of range.
     #[error("flow {flow} names trigger index {trigger}, but there are {triggers}")]
     NoSuchTrigger {
-        /// Number of the flow.
+        /// Number of the flow in the workload.
         flow: u32,
-        /// Trigger index.
+        /// Index of a trigger that the flow names and that does not exist.
         trigger: u32,
-        /// Number of triggers.
+        /// Number of triggers in the workload.
         triggers: usize,
     },
     /// A dependency names a trigger index that is out of range.
     #[error("a dependency names trigger index {trigger}, but there are {triggers}")]
     NoSuchLink {
-        /// Trigger index.
+        /// Index of a trigger that the dependency names and that does not exist.
         trigger: u32,
-        /// Number of triggers.
+        /// Number of triggers in the workload.
         triggers: usize,
     },
     /// The workload has flows that will never start.
@@ -177,19 +177,19 @@ pub enum WorkloadError {
          often enough"
     )]
     NeverStarts {
-        /// Number of these flows.
+        /// Number of the flows that can never start.
         count: usize,
-        /// Number of the first of these flows.
+        /// Number of the first flow that can never start.
         first: u32,
     },
     /// A parameter of a generator is out of range.
     #[error("{parameter} = {given} does not fit: {allowed}")]
     Parameter {
-        /// Name of the parameter.
+        /// Name of the generator's parameter.
         parameter: &'static str,
-        /// Value that was given.
+        /// Value of the parameter that was given.
         given: String,
-        /// Values that are allowed.
+        /// Values of the parameter that are allowed.
         allowed: String,
     },
 }

@@ -16,7 +16,7 @@ pub struct Distribution {
     points: Vec<(f64, f64)>,
 }
 
-/// Form of a distribution in a file.
+/// A distribution as a file contains it: its name, or its points.
 #[derive(Deserialize, Serialize)]
 #[serde(untagged, expecting = "the name of a distribution, or (bytes, cumulative share) points")]
 enum Written {
@@ -44,23 +44,23 @@ impl From<Distribution> for Written {
     }
 }
 
-/// Error of a distribution.
+/// The reason why a distribution of flow lengths is refused.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum DistributionError {
-    /// The name is not known.
+    /// No distribution has the given name.
     #[error("no distribution is called `{0}`; there are {names}", names = names())]
     Unknown(String),
-    /// The points do not rise.
+    /// The points of a distribution do not rise.
     #[error("point {index} ({bytes} bytes : {share}) does not rise above the one before it")]
     Falling {
         /// Index of the point, from 0.
         index: usize,
-        /// Length at the point, bytes.
+        /// Flow length at the point, bytes.
         bytes: f64,
-        /// Cumulative share at the point.
+        /// Cumulative share of flows at the point.
         share: f64,
     },
-    /// The last point is not at a share of 1.
+    /// The last point of a distribution is not at a share of 1.
     #[error("the last share is {0}; it has to be 1")]
     Open(f64),
 }
@@ -101,7 +101,7 @@ const HADOOP: &[(f64, f64)] = &[
 const ALI_STORAGE: &[(f64, f64)] =
     &[(4e3, 0.229), (8e3, 0.692), (16e3, 0.806), (64e3, 0.935), (256e3, 0.975), (2e6, 1.0)];
 
-/// The known distributions, by name.
+/// The distributions of flow lengths that have a name.
 const NAMED: &[(&str, &[(f64, f64)])] =
     &[("websearch", WEB_SEARCH), ("hadoop", HADOOP), ("alistorage", ALI_STORAGE)];
 
@@ -138,7 +138,7 @@ impl Distribution {
         if before.1 == 1.0 { Ok(Self { points }) } else { Err(DistributionError::Open(before.1)) }
     }
 
-    /// Returns the mean length in bytes.
+    /// Returns the mean length of a flow in bytes.
     #[must_use]
     pub fn mean(&self) -> f64 {
         let mut before = (0.0, 0.0);

@@ -45,7 +45,7 @@ pub enum Apart {
     Pods,
 }
 
-/// Algorithm of an all-reduce.
+/// Algorithm by which an all-reduce exchanges its messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Algorithm {
@@ -101,8 +101,7 @@ pub enum Pattern {
         /// Length of the first flow, if it differs from the others.
         larger: Option<Bytes>,
     },
-    /// One host sends to several others; further hosts send to the first of them, too. What the first host cannot send
-    /// there it should send elsewhere.
+    /// One host sends to several others, and further hosts send to the first of these.
     OutcastIncast {
         /// Flows that share the source.
         outcast: u32,
@@ -111,7 +110,7 @@ pub enum Pattern {
         /// Length of a flow.
         bytes: Bytes,
     },
-    /// Every rank sends to every other, rank `r` to `r+1`, `r+2`, .. round the ranks.
+    /// Every rank sends to every other, rank `r` first to `r+1`, `r+2`, ..
     AllToAll {
         /// Length of a flow.
         bytes: Bytes,
@@ -119,19 +118,19 @@ pub enum Pattern {
         #[serde(default = "one")]
         window: u32,
     },
-    /// Every rank ends with the sum of the data of all.
+    /// Every rank ends with the sum of all data.
     AllReduce {
         /// `ring`, `halving-doubling` or `double-binary-tree`.
         algorithm: Algorithm,
         /// Length of the data at each rank.
         bytes: Bytes,
-        /// Length of a message; the last of a step may be shorter (default 128 KiB, as STrack, section 4.3).
+        /// Length of a message (default 128 KiB, as STrack, section 4.3).
         #[serde(default = "chunk")]
         chunk: Bytes,
     },
     /// Flows of random length between random hosts, at random times.
     Poisson {
-        /// Lengths: `websearch`, `hadoop`, `alistorage`, or (bytes, cumulative share) points. `points` is another name of this key.
+        /// Lengths: `websearch`, `hadoop`, `alistorage`, or (bytes, cumulative share) points.
         #[serde(alias = "points")]
         sizes: Distribution,
         /// Share of the line rate that the hosts send, on average.
@@ -140,16 +139,15 @@ pub enum Pattern {
         duration_us: u64,
         /// Flows longer than this are an attack: they are divided into connections of `bdp` bytes, one every `rtt_us`.
         split: Option<Bytes>,
-        /// Bytes of a connection of such a flow, a bandwidth-delay product.
+        /// Bytes of a connection, a bandwidth-delay product.
         bdp: Option<Bytes>,
-        /// Time between the starts of consecutive connections of such a flow, microseconds; 0 for
-        /// all at once.
+        /// Time between the starts of consecutive connections, microseconds; 0 for all at once.
         rtt_us: Option<f64>,
     },
     /// The mix of the Dart paper: long flows between random hosts, and short ones in incasts.
     IncastMix(Mix),
-    /// The first rank sends over several connections at a time, at the expense of the ranks after
-    /// it.
+    /// The first rank, an attacker, sends over several connections at a time, at the expense of the
+    /// ranks after it.
     Parallel {
         /// Connections of the attacker; one is no attack.
         qps: u32,
@@ -164,12 +162,11 @@ pub enum Pattern {
         #[serde(default = "one")]
         receivers: u32,
     },
-    /// The first rank begins a new connection every round trip, at the expense of the ranks after
-    /// it.
+    /// The attacker begins a new connection every round trip.
     Staggered {
         /// Total bytes of the attacker.
         bytes: Bytes,
-        /// Bytes of a connection of the attacker, a bandwidth-delay product.
+        /// Bytes of a connection, a bandwidth-delay product.
         bdp: Bytes,
         /// Time between the starts of consecutive connections, microseconds; 0 for all at once.
         rtt_us: f64,
@@ -390,14 +387,14 @@ impl JobOptions {
 /// A workload to be generated: a pattern, and the ranks that run it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Spec {
-    /// Pattern of the messages.
+    /// Traffic pattern: which ranks send how much to which.
     pub pattern: Pattern,
-    /// Number of jobs, their places and their start.
+    /// Number of jobs, the hosts of their ranks, and when they start.
     pub options: JobOptions,
 }
 
 impl Spec {
-    /// Returns the workload of one job on all hosts.
+    /// Returns the specification of a workload with this pattern: one job on all hosts.
     #[must_use]
     pub fn new(pattern: Pattern) -> Self {
         Self { pattern, options: JobOptions::default() }

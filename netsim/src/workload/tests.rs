@@ -286,7 +286,7 @@ fn traces_are_read_with_what_they_wait_for() {
         ("1,1,1,5,0,", "t.csv:2: src and dst are both 1"),
         ("1,0,1,5,0,\n1,0,1,5,0,", "t.csv:3: id 1 is that of line 2"),
         ("1,0", "t.csv:2: dst = ``, expected"),
-        ("1,0,1,5,0,,9", "t.csv:2: 7 fields, expected one per column"),
+        ("1,0,1,5,0,,9", "t.csv:2: the line has 7 fields, expected one per column"),
         ("", "t.csv:1: no message, expected"),
         ("1,0,1,5,nan,", "t.csv:2: start_us = `nan`"),
         ("1,0,1,5,-3,", "t.csv:2: start_us = `-3`"),

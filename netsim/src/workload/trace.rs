@@ -18,7 +18,7 @@ use std::str::FromStr;
 use super::{Flow, PS_PER_US, Start, Trigger, TriggerKind, Workload, WorkloadError};
 use crate::formats::read_text;
 
-/// Error of a trace.
+/// An error in a message trace.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file cannot be read.
@@ -29,19 +29,19 @@ pub enum TraceError {
         /// The error of the operating system.
         error: std::io::Error,
     },
-    /// A line does not parse, or makes no sense.
+    /// A line is no message: it does not parse, or its values are impossible.
     #[error("{}:{line}: {what}", path.display())]
     Line {
         /// Path of the file.
         path: PathBuf,
-        /// Line, from 1.
+        /// Number of the line, from 1.
         line: u64,
-        /// Text that says what was expected.
+        /// Value in the line that is wrong, and what was expected there.
         what: String,
     },
 }
 
-/// A column, and whether it must be there.
+/// The columns of a message trace: name, and whether the column must be there.
 const COLUMNS: [(&str, bool); 6] = [
     ("id", true),
     ("src", true),
@@ -51,7 +51,7 @@ const COLUMNS: [(&str, bool); 6] = [
     ("after", false),
 ];
 
-/// A line of a trace.
+/// A line of a message trace: one message.
 struct Row {
     line: u64,
     id: u32,
@@ -125,7 +125,7 @@ impl Row {
             return Err("expected start_us or after, not both".to_owned());
         }
         if record.len() > places.iter().flatten().count() {
-            return Err(format!("{} fields, expected one per column", record.len()));
+            return Err(format!("the line has {} fields, expected one per column", record.len()));
         }
         Ok(row)
     }

@@ -1,4 +1,4 @@
-//! `fi_atomic(3)`.
+//! The atomic calls, `fi_atomic(3)`.
 
 use core::ffi::{c_int, c_void};
 
@@ -18,16 +18,16 @@ use crate::endpoint::{Endpoint, alias};
 use crate::host::limits;
 use crate::objects::{self, Table};
 
-/// Several pieces of local values.
+/// Several pieces of a local buffer with values (`fi_ioc`), which are read.
 type Ioc = *const ffi::fi_ioc;
-/// Several pieces of room for values.
+/// Several pieces of a local buffer for values (`fi_ioc`), which are written.
 type IocOut = *mut ffi::fi_ioc;
-/// Several pieces, their descriptors, and how many they are.
+/// The pieces of a buffer, their descriptors, and the number of pieces.
 type Pieces<T> = (T, *const Desc, usize);
-/// A message.
+/// Pointer to the argument of `fi_atomicmsg` and its kin.
 type Message = *const ffi::fi_msg_atomic;
 
-/// The data types in the order of `enum fi_datatype`.
+/// The data types of atomic operations in the order of `enum fi_datatype`.
 const TYPES: [AmoType; 18] = [
     AmoType::Int8,
     AmoType::Uint8,
@@ -48,7 +48,7 @@ const TYPES: [AmoType; 18] = [
     AmoType::Fp16,
     AmoType::Bf16,
 ];
-/// The operations in the order of `enum fi_op`.
+/// The atomic operations in the order of `enum fi_op`.
 const OPS_BY_NUMBER: [AmoOp; 20] = [
     AmoOp::Min,
     AmoOp::Max,
@@ -74,23 +74,23 @@ const OPS_BY_NUMBER: [AmoOp; 20] = [
 /// The number of data types and operations that libfabric 1.x has.
 const OLD: (usize, usize) = (16, 19);
 
-/// The three families of atomic calls.
+/// The three families of atomic calls: without result, with result, and with comparands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum AtomicFamily {
-    /// `fi_atomic` and its kin.
+    /// The calls `fi_atomic`, `fi_atomicv`, `fi_inject_atomic` and so on, which return no values.
     Base,
-    /// `fi_fetch_atomic` and its kin.
+    /// The calls `fi_fetch_atomic` and so on, which return the previous values.
     Fetch,
-    /// `fi_compare_atomic` and its kin.
+    /// The calls `fi_compare_atomic` and so on, which also take values to compare with.
     Compare,
 }
 
-/// An operation on a type, as the application named them.
+/// An atomic operation and its data type, as the application named them.
 #[derive(Clone, Copy)]
 struct TypedOp {
     op: AmoOp,
     data_type: AmoType,
-    /// Values at once.
+    /// Largest number of values that one call may change.
     most: usize,
 }
 
@@ -116,17 +116,17 @@ impl TypedOp {
         atomic_size(self.data_type)
     }
 
-    /// `count` values in one piece.
+    /// Returns a contiguous buffer of `count` values.
     fn lend(self, base: *const c_void, count: usize, desc: Desc) -> Result<Buf> {
         lend(base, count.checked_mul(self.size()).ok_or(Errno::INVAL)?, desc)
     }
 
-    /// The operands: those of a read are not looked at.
+    /// Returns the buffer of the operands. Those of an atomic read are ignored.
     fn operands(self, base: *const c_void, count: usize, desc: Desc) -> Result<Buf> {
         if self.op == AmoOp::Read { Ok(Buf::Empty) } else { self.lend(base, count, desc) }
     }
 
-    /// Values in several pieces.
+    /// Returns the values in several pieces as a buffer.
     ///
     /// # Safety
     /// `iov` is NULL or points to `count` pieces that no other code writes to during the call.
@@ -139,7 +139,7 @@ impl TypedOp {
         unsafe { gather_with(iov, descs, count, piece) }
     }
 
-    /// Operands in several pieces.
+    /// Returns the operands in several pieces as a buffer.
     ///
     /// # Safety
     /// As [`Self::gather`].
@@ -151,13 +151,13 @@ impl TypedOp {
         unsafe { self.gather(iov, descs, count) }
     }
 
-    /// `count` values of the peer.
+    /// Returns the range of `count` values in the peer's memory.
     fn remote(self, count: usize, address: u64, key: u64) -> Result<RemoteIov> {
         let len = count.checked_mul(self.size()).ok_or(Errno::INVAL)? as u64;
         Ok(RemoteIov::One(RemoteSeg { address, len, key }))
     }
 
-    /// The ranges of a message.
+    /// Returns the remote ranges of an atomic message.
     ///
     /// # Safety
     /// `message.rma_iov` is NULL or points to as many ranges as the count beside it says.
@@ -182,7 +182,7 @@ impl TypedOp {
         }
     }
 
-    /// The call.
+    /// Returns the description of a transmit call for the atomic operation.
     fn call(
         self,
         operands: Buf,
@@ -196,7 +196,7 @@ impl TypedOp {
     }
 }
 
-/// A type of values.
+/// Converts a `fi_datatype` to the type of the values.
 ///
 /// # Errors
 /// `FI_EOPNOTSUPP` for what is not there, or not known to the API version asked for.
@@ -204,10 +204,10 @@ pub(super) fn data_type(api: u32, datatype: fi_datatype) -> Result<AmoType> {
     TypedOp::new(api, AtomicFamily::Base, datatype, ffi::FI_ATOMIC_WRITE).map(|what| what.data_type)
 }
 
-/// Returns the operation that combines values of a type.
+/// Returns the atomic operation that a collective operation uses to combine values of a type.
 ///
 /// # Errors
-/// As [`data_type`], also for operations whose result depends on who comes first.
+/// As [`data_type`], also for operations whose result depends on the order of the members.
 pub(super) fn reduction(api: u32, datatype: fi_datatype, op: fi_op) -> Result<(AmoOp, AmoType)> {
     let what = TypedOp::new(api, AtomicFamily::Base, datatype, op)?;
     match what.op {
@@ -222,7 +222,7 @@ impl Endpoint {
     }
 }
 
-/// A message, and what it does.
+/// Returns the argument of a call such as `fi_atomicmsg`, and the operation and type that it names.
 ///
 /// # Safety
 /// `message` is NULL or points to a message that no other code writes to during the call.
@@ -305,7 +305,7 @@ calls! { transmit(ep):
     ) => compare_and(ep, msg, (compare, cd, compares), (result, rd, results), flags)?;
 }
 
-/// `fi_atomicmsg`.
+/// Converts the arguments of `fi_atomicmsg` to the description of a transmit call.
 ///
 /// # Safety
 /// `msg` is NULL or a message that no other code writes to during the call, with as many pieces and ranges as it says.
@@ -323,7 +323,7 @@ pub(crate) unsafe fn atomic_msg(ep: &Endpoint, msg: Message, flags: u64) -> Resu
     }
 }
 
-/// `fi_fetch_atomicmsg`, the results' pieces with their number.
+/// Converts the arguments of `fi_fetch_atomicmsg`, with the pieces for the results and their number.
 ///
 /// # Safety
 /// As [`atomic_msg`], and as many pieces for the results as are said to be there.
@@ -346,7 +346,8 @@ unsafe fn fetch(
     }
 }
 
-/// `fi_compare_atomicmsg`, the pieces of what is compared with, and of the results, with their numbers.
+/// Converts the arguments of `fi_compare_atomicmsg`, with the pieces of the comparands and of the results, and their
+/// numbers.
 ///
 /// # Safety
 /// As [`fetch`], and as many pieces to compare with as are said to be there.
@@ -370,7 +371,7 @@ unsafe fn compare_and(
     }
 }
 
-/// `fi_fetch_atomicmsg` of deferred work.
+/// Converts the arguments of `fi_fetch_atomicmsg` in a deferred work request.
 ///
 /// # Safety
 /// As [`atomic_msg`], and `result` has as many pieces as it says.
@@ -387,7 +388,7 @@ pub(crate) unsafe fn fetch_msg(
     unsafe { fetch(ep, msg, (result.msg_iov, result.desc, result.iov_count), flags) }
 }
 
-/// `fi_compare_atomicmsg` of deferred work.
+/// Converts the arguments of `fi_compare_atomicmsg` in a deferred work request.
 ///
 /// # Safety
 /// As [`fetch_msg`], and `compare` has as many pieces as it says.
@@ -407,12 +408,13 @@ pub(crate) unsafe fn compare_msg(
     unsafe { compare_and(ep, msg, compare, result, flags) }
 }
 
-/// Values in a buffer.
+/// Returns the number of values in a buffer.
 fn count_of(buf: &Buf, what: TypedOp) -> usize {
     usize::try_from(buf.len()).unwrap_or(usize::MAX) / what.size()
 }
 
-/// Answers a question for what there is: how many values at once, zero for none.
+/// Answers whether an atomic operation is supported, and sets `count` to the largest number of values in a call, or to
+/// zero.
 fn valid(
     api: u32,
     family: AtomicFamily,
@@ -442,7 +444,7 @@ boundary::exports! {
         valid(api, AtomicFamily::Compare, (datatype, op), count.as_mut())
     };
 
-    /// `fi_query_atomic`.
+    /// Answers which atomic operations the domain supports: `fi_query_atomic`.
     pub(crate) status query(
         domain: *mut fid_domain,
         datatype: fi_datatype,
@@ -465,9 +467,9 @@ boundary::exports! {
     };
 }
 
-/// `FI_FETCH_ATOMIC`.
+/// Query flag `FI_FETCH_ATOMIC`: the question is about atomic calls with a result.
 const FETCH_ATOMIC: u64 = 1 << 58;
-/// `FI_COMPARE_ATOMIC`.
+/// Query flag `FI_COMPARE_ATOMIC`: the question is about atomic calls with comparands.
 const COMPARE_ATOMIC: u64 = 1 << 59;
 
 pub(in crate::endpoint) static OPS: Table<ffi::fi_ops_atomic> = Table(ffi::fi_ops_atomic {

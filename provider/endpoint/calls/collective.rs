@@ -1,5 +1,6 @@
-//! `fi_collective(3)`. Counts are those of one member's share: kind it sends to each in an all-to-all and a scatter,
-//! brings to an all-gather, and has of a reduce-scatter. A root is an address of the vector.
+//! The collective calls, `fi_collective(3)`. Counts are numbers of values in one member's share: what it sends to each
+//! member (all-to-all, scatter), contributes (all-gather) or keeps (reduce-scatter). A root is an index of the address
+//! vector.
 
 use core::ffi::{c_int, c_void};
 
@@ -18,19 +19,19 @@ use crate::host::limits;
 use crate::objects::{self, Table};
 use crate::optional::collectives::{CollectiveCall, CollectiveKind};
 
-/// The values of a call and its result, as addresses with descriptors, and the type of the values.
+/// The buffers of a collective call, for its values and its result, with descriptors, and the type of the values.
 struct Values {
     input: (*const c_void, *mut c_void),
     output: (*mut c_void, *mut c_void),
     count: usize,
     /// The type of the values. Calls without values have none.
     datatype: Option<fi_datatype>,
-    /// The operation that combines values, in calls that do.
+    /// The operation that combines the members' values, in calls that combine values.
     op: Option<fi_op>,
 }
 
 impl Values {
-    /// The values of a barrier.
+    /// The values of a barrier, which has none.
     const NONE: Self = Self {
         input: (core::ptr::null(), core::ptr::null_mut()),
         output: (core::ptr::null_mut(), core::ptr::null_mut()),
@@ -39,7 +40,7 @@ impl Values {
         op: None,
     };
 
-    /// Returns the size of a value, and how values are combined.
+    /// Returns the size of a value in bytes, and how a collective call combines values.
     ///
     /// # Errors
     /// `FI_EOPNOTSUPP` for a type or an operation that is not supported.
@@ -57,10 +58,10 @@ impl Values {
     }
 }
 
-/// A call's `coll_addr`, flags and context.
+/// The arguments that all collective calls have: `coll_addr`, flags and context.
 type Common = (u64, u64, *mut c_void);
 
-/// Begins a call.
+/// Begins a collective call on an endpoint.
 ///
 /// # Safety
 /// `ep` is an open endpoint or alias; the values stay mapped, and the endpoint's to read and write, until the completion.
@@ -98,14 +99,14 @@ unsafe fn begin(
     unsafe { core.start_collective(bindings, &call) }
 }
 
-/// Completion levels, all of which the end of an operation has.
+/// The flags for completion levels, all of which a collective operation has reached at its end.
 const LEVELS: u64 = flags::INJECT_COMPLETE
     | flags::TRANSMIT_COMPLETE
     | flags::DELIVERY_COMPLETE
     | flags::MATCH_COMPLETE;
 
-/// Defines calls that take values and leave a result somewhere else: a row each, with the arguments that only some of
-/// them have, which are the address of a root and the operation that combines values.
+/// Defines collective calls with separate buffers for values and result. A row is a call, with the arguments that only
+/// some calls have: the address of a root, and the operation that combines values.
 macro_rules! calls_with_result {
     ($($name:ident($($root:ident)?; $($op:ident)?) => $kind:expr;)*) => {
         boundary::exports! {
@@ -171,7 +172,7 @@ boundary::exports! {
         begin(ep, CollectiveKind::Broadcast(root), (group, flags, context), &values)
     };
 
-    /// Calls in pieces: no collective of libfabric's inline functions makes one.
+    /// Refuses a collective call with its arguments in a structure, which none of libfabric's inline functions makes.
     transfer msg(
         ep: *mut fid_ep,
         _msg: *const ffi::fi_msg_collective,
@@ -181,7 +182,7 @@ boundary::exports! {
         _flags: u64,
     ) -> isize => alias::endpoint(ep).and(Err(Errno::NOSYS));
 
-    /// `fi_query_collective`.
+    /// Answers which collective operations the domain supports: `fi_query_collective`.
     pub(crate) status query(
         domain: *mut ffi::fid_domain,
         which: ffi::fi_collective_op,

@@ -1,4 +1,4 @@
-//! From the engine's completions to what a completion queue shows.
+//! Conversion of the engine's completions to entries of completion queues.
 
 use squall_engine::{Completion, MatchSpace, OpError, OpKind};
 
@@ -6,7 +6,7 @@ use crate::abi::flags;
 use crate::queues::cq::{Entry, ErrorEntry};
 use crate::reports::fault::Fault;
 
-/// Returns the completion flags of an operation (fi_cq(3)).
+/// Returns the completion flags of an operation that has ended (fi_cq(3)).
 #[inline]
 fn flags_of(done: &Completion) -> u64 {
     let space = match done.space {
@@ -32,7 +32,7 @@ fn flags_of(done: &Completion) -> u64 {
     kind | data | released
 }
 
-/// The entry of a completion from `source` (a `fi_addr_t`).
+/// Returns the queue entry for a completion. Its message came from `source` (a `fi_addr_t`).
 #[inline]
 pub(crate) fn entry_of(done: &Completion, source: u64) -> Entry {
     Entry {
@@ -46,7 +46,7 @@ pub(crate) fn entry_of(done: &Completion, source: u64) -> Entry {
     }
 }
 
-/// The entry of a failure, with its text in full if there is more to it than the table's.
+/// Returns the queue entry for a failure, with a full text if there is more to say than the table of errors does.
 #[cold]
 pub(crate) fn error_entry_of(
     done: &Completion,

@@ -6,21 +6,21 @@ use squall_net::{Burst, Port};
 
 use crate::clock::{self, hooks};
 
-/// Batches sent per turn before receiving.
+/// Number of batches of packets that a turn sends before it receives again.
 const TX_BATCHES: usize = 4;
-/// Operations that may be deferred, to be sent together.
+/// Largest number of operations whose sending is deferred, to send them together.
 const MOST_DEFERRED: u32 = 32;
-/// Payload that may wait.
+/// Largest number of payload bytes of operations whose sending is deferred.
 const MOST_DEFERRED_BYTES: u64 = 32 * 1024;
-/// An operation this soon after the last transmission is one of a burst, and is deferred. The
-/// next call for progress sends it.
+/// Time after the last transmission within which an operation counts as one of a burst, and is deferred. The next call
+/// that makes progress sends it.
 const BURST: Span = Span::micros(3);
 
-/// The packets under way, and the operations that are deferred.
+/// The packets that wait for the socket, and the operations whose sending is deferred.
 #[derive(Default)]
 pub(crate) struct Outbox {
     batch: Batch,
-    /// Packets of the batch that are sent.
+    /// Number of packets of the current batch that the socket has taken.
     sent: usize,
     deferred: u32,
     deferred_bytes: u64,
@@ -35,18 +35,19 @@ impl Outbox {
         self.revoked
     }
 
-    /// Returns the time when packets were last sent.
+    /// Returns the time at which packets were last sent.
     #[inline]
     pub(crate) const fn last_flush(&self) -> Time {
         self.last_flush
     }
 
-    /// Returns whether packets or operations wait that no event announces.
+    /// Returns whether packets or operations wait for something that no event announces.
     pub(crate) fn has_unsent(&self) -> bool {
         self.sent < self.batch.packets.len() || self.deferred > 0
     }
 
-    /// Defers an operation of `bytes`; with `more` another one follows. Returns whether it is time to flush.
+    /// Defers the sending of an operation of `bytes` bytes. `more` says that another one follows. Returns whether it is
+    /// time to send.
     #[inline]
     pub(crate) fn defer(&mut self, now: Time, bytes: u64, more: bool) -> bool {
         self.deferred += 1;
@@ -55,7 +56,7 @@ impl Outbox {
         full || (!more && now.since(self.last_flush) >= BURST)
     }
 
-    /// Sends what the engine wants to send. Returns whether anything was sent.
+    /// Sends the packets that the engine has ready. Returns whether any was sent.
     pub(crate) fn flush(&mut self, now: Time, engine: &mut Engine, port: &mut dyn Port) -> bool {
         (self.deferred, self.deferred_bytes) = (0, 0);
         if self.sent < self.batch.packets.len() {
@@ -89,8 +90,7 @@ impl Outbox {
         busy
     }
 
-    /// Memory that packets left over from an earlier turn name may have been given back meanwhile: those
-    /// packets are lost.
+    /// Drops packets left over from an earlier turn whose memory was given back meanwhile; they are lost.
     #[cold]
     fn drop_revoked(&mut self, engine: &Engine) {
         let mut at = 0;
@@ -104,7 +104,7 @@ impl Outbox {
         self.sent = 0;
     }
 
-    /// Offers the rest of the batch to the port. Returns whether the port took all of it.
+    /// Offers the rest of the batch to the packet port. Returns whether the port took all of it.
     fn send(&mut self, now: Time, port: &mut dyn Port) -> bool {
         let all = self.batch.packets.len();
         // SAFETY: the batch is what `poll_transmit` filled in during this call of `flush`, or left-overs that

@@ -24,66 +24,67 @@ use crate::mr::{Regions, UserMemory};
 use crate::network::addr::Name;
 use crate::waiting::endpoint_lock::EndpointLock;
 
-/// Records of a channel that are handled in a turn.
+/// Largest number of records of a shared-memory channel that a turn handles.
 const BUDGET: usize = 64;
-/// The interval at which connections are maintained.
+/// The interval at which an endpoint looks for new connections and ends of shared-memory channels.
 const MAINTAIN_EVERY: Span = Span::millis(1);
-/// This interval while a connection is being made.
+/// The interval at which it looks while a connection is being made.
 const MAINTAIN_SOON: Span = Span::micros(20);
-/// The time after its verification within which a peer is expected to connect.
+/// Time after its verification within which a peer is expected to connect through shared memory.
 const CONNECT_WINDOW: Span = Span::millis(200);
-/// Purposes of proofs.
+/// Numbers that separate the proofs of connection requests (hello) from those of answers (welcome).
 const HELLO: u64 = 1;
 const WELCOME: u64 = 2;
-/// The version of the requests, of the memory's layout, and of the records in it.
+/// The version of the connection requests, of the shared memory's layout, and of the records in it.
 const VERSION: u8 = 5;
 
-/// An open channel.
+/// An open shared-memory channel to a peer.
 struct Channel {
     id: ShmId,
-    /// The number of records that the peer has taken, as far as the engine knows.
+    /// Number of records of this endpoint that the peer has taken, as the engine was last told.
     taken: u64,
-    /// The number of records that the peer deferred, as far as the engine knows.
+    /// Number of times that the peer deferred a record of this endpoint, as the engine last knew.
     held_back: u64,
 }
 
-/// A connection that was requested from a peer.
+/// A shared-memory connection that this endpoint requested and the peer has not accepted yet.
 struct PendingConnection {
     no: ShmChannelId,
     peer: PeerId,
 }
 
-/// The state of an endpoint that may have channels.
+/// The shared-memory channels of an endpoint, and the port for them.
 struct OpenChannels {
     port: ShmPort,
     name: Name,
-    /// Indexed by [`ShmChannelId`].
+    /// The open channels, indexed by the port's number, [`ShmChannelId`].
     channels: Vec<Option<Channel>>,
-    /// The number of open channels.
+    /// Number of open shared-memory channels.
     count: usize,
-    /// Indexed by [`ShmId::index`].
+    /// The port's number of each channel, indexed by the engine's number, [`ShmId::index`].
     numbers: Vec<Option<ShmChannelId>>,
     pending: Vec<PendingConnection>,
     next_maintenance: Time,
     connecting_until: Time,
-    /// Channels whose peers were notified that there is no room for their messages.
+    /// Channels whose peers were notified that this endpoint has no room for their messages.
     full: Vec<ShmChannelId>,
-    /// The number of threads that sleep, or are about to sleep, until something arrives.
+    /// Number of threads that sleep, or are about to sleep, until something arrives.
     sleepers: u32,
-    /// A reason against channels was logged.
+    /// The reason why a peer was not reached through shared memory was logged.
     warned: bool,
 }
 
 /// The shared-memory channels of an endpoint, if it may have any.
 pub(crate) struct ShmChannels(Option<Box<OpenChannels>>);
 
-/// Returns the name under which an endpoint of this host is found. Every user can list it, so it has only that half of
-/// the instance on which nothing relies. The other half keeps off attackers that see no packets (SECURITY.md).
+/// Returns the name under which other processes of this host find an endpoint. Every user can list it, so it contains
+/// only the half of the instance on which no protection relies. The other half protects from attackers that see no
+/// packets (SECURITY.md).
 fn name_of(port: u16, instance: Instance) -> String {
     format!("squall-{port}-{:04x}", instance.get() >> 16)
 }
 
-/// Returns whether these parameters allow channels.
+/// Returns whether the parameters allow shared-memory channels.
 pub(crate) fn is_enabled(params: &Params) -> bool {
     if !params.shm {
         return false;
@@ -106,7 +107,7 @@ impl ShmChannels {
         Self(None)
     }
 
-    /// Opens an endpoint for connections of other endpoints on this host.
+    /// Opens the shared-memory port of an endpoint, for connections of other endpoints on this host.
     pub(crate) fn open(params: &Params, name: Name) -> Self {
         let Some(instance) = name.instance else { return Self::none() };
         let ring = params.shm_ring.unwrap_or(256 << 10).clamp(64 << 10, 16 << 20);
@@ -134,18 +135,18 @@ impl ShmChannels {
         }
     }
 
-    /// Returns whether there are open channels.
+    /// Returns whether any shared-memory channel is open.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.0.as_ref().is_some_and(|open| open.count > 0)
     }
 
-    /// Returns the descriptor to watch for arrivals.
+    /// Returns the descriptor that becomes readable when records arrive on shared-memory channels.
     pub(crate) fn fd(&self) -> Option<RawFd> {
         self.0.as_ref().map(|open| open.port.fd())
     }
 
-    /// Hands the engine the records that arrived. Returns whether there were any.
+    /// Gives the engine the records that arrived on shared-memory channels. Returns whether there were any.
     #[inline]
     pub(crate) fn receive(
         &mut self,
@@ -160,7 +161,7 @@ impl ShmChannels {
         open.count > 0 && open.receive(now, engine, regions)
     }
 
-    /// Returns where records leave, if there are open channels.
+    /// Returns the output for records on shared-memory channels, if any channel is open.
     #[inline]
     pub(crate) fn sink(&mut self) -> Option<ChannelSink<'_>> {
         let OpenChannels { port, numbers, .. } =
@@ -168,7 +169,7 @@ impl ShmChannels {
         Some(ChannelSink { port, numbers })
     }
 
-    /// Shows peers a record that has left, and what was taken of theirs.
+    /// Publishes to peers that records were sent, and how many of theirs were taken.
     #[inline]
     pub(crate) fn publish_state(&mut self, engine: &mut Engine) {
         if let Some(open) = &mut self.0 {
@@ -176,7 +177,7 @@ impl ShmChannels {
         }
     }
 
-    /// Sends records, and publishes what was taken. Returns whether any record was sent.
+    /// Sends records on shared-memory channels, and publishes what was taken. Returns whether any record was sent.
     #[inline]
     pub(crate) fn flush(&mut self, now: Time, engine: &mut Engine) -> bool {
         let Some(open) = &mut self.0 else { return false };
@@ -193,14 +194,14 @@ impl ShmChannels {
         quiet
     }
 
-    /// Notes that one of these threads sleeps no more.
+    /// Notes that a thread which slept until a record arrived sleeps no more.
     pub(crate) fn end_sleep(&mut self) {
         if let Some(open) = &mut self.0 {
             open.sleepers = open.sleepers.saturating_sub(1);
         }
     }
 
-    /// Makes the next arrival wake the threads that sleep, or wakes them now if something has arrived.
+    /// Makes the next record wake the threads that sleep, or wakes them now if something has arrived.
     #[inline]
     pub(crate) fn rearm(&mut self) {
         if let Some(open) = &mut self.0
@@ -253,7 +254,7 @@ impl OpenChannels {
         self.handle_events(now, engine) | busy
     }
 
-    /// Revokes the memory that operations which have ended lent to peers.
+    /// Revokes the memory that ended operations had lent to peers.
     #[inline]
     fn revoke(&mut self, engine: &mut Engine) {
         while let Some((id, tag)) = engine.shm().poll_revoked() {
@@ -263,7 +264,7 @@ impl OpenChannels {
         }
     }
 
-    /// Shows peers what was taken of their frames, and wakes those that sleep and have something to see.
+    /// Publishes to peers how many of their records were taken, and wakes those that sleep and have something to read.
     #[inline]
     fn publish_state(&mut self, engine: &mut Engine) {
         for at in 0..self.port.touched_channels().len() {
@@ -283,7 +284,7 @@ impl OpenChannels {
         self.port.wake_peers();
     }
 
-    /// Publishes to peers without room for messages that there is room again.
+    /// Publishes to the peers that were told to send no messages that there is room again.
     #[cold]
     fn resume_peers(&mut self, engine: &mut Engine) {
         let Self { port, channels, full, .. } = self;
@@ -349,7 +350,7 @@ impl OpenChannels {
         busy
     }
 
-    /// Requests a connection from a peer, if it is on this host.
+    /// Requests a shared-memory connection from a verified peer, if it is on this host.
     fn request(&mut self, engine: &mut Engine, met: VerifiedPeer) {
         let (Some(proof), Some(instance)) =
             (engine.shm().proof(met.peer, false, HELLO), self.name.instance)
@@ -366,7 +367,7 @@ impl OpenChannels {
         }
     }
 
-    /// Warns, once, why peers are not reached through shared memory.
+    /// Logs, once, why peers are not reached through shared memory.
     fn warn_once(&mut self, why: &str) {
         if !core::mem::replace(&mut self.warned, true) {
             log::warn!(
@@ -375,7 +376,7 @@ impl OpenChannels {
         }
     }
 
-    /// Handles a request for a connection by a process of the same user.
+    /// Handles a request for a shared-memory connection by a process of the same user.
     fn handle_request(&mut self, now: Time, engine: &mut Engine, no: ShmChannelId, text: &[u8]) {
         let welcome = Hello::read(text).and_then(|hello| {
             let peer = engine.shm().find_verified_peer(hello.addr, hello.instance)?;
@@ -407,7 +408,7 @@ impl OpenChannels {
         }
     }
 
-    /// Handles a peer's acceptance of a connection.
+    /// Handles a peer's acceptance of a shared-memory connection that this endpoint requested.
     fn handle_accept(&mut self, now: Time, engine: &mut Engine, no: ShmChannelId, text: &[u8]) {
         let at = self.pending.iter().position(|asked| asked.no == no);
         let Some(asked) = at.map(|at| self.pending.swap_remove(at)) else {
@@ -444,7 +445,7 @@ impl OpenChannels {
         log::debug!("messages to {} go through shared memory", engine.peers().get(peer).addr());
     }
 
-    /// Handles the end of a connection.
+    /// Handles the end of a shared-memory connection.
     fn handle_end(&mut self, now: Time, engine: &mut Engine, no: ShmChannelId, ending: EndReason) {
         self.pending.retain(|asked| asked.no != no);
         match channel_of(&mut self.channels, no) {
@@ -461,13 +462,13 @@ impl OpenChannels {
     }
 }
 
-/// Returns the open channel of a connection.
+/// Returns the open channel of a shared-memory connection.
 #[inline]
 fn channel_of(channels: &mut [Option<Channel>], no: ShmChannelId) -> Option<&mut Channel> {
     channels.get_mut(no.0 as usize)?.as_mut()
 }
 
-/// Converts the engine's room for messages to the port's.
+/// Converts the room for messages in the engine's form to the port's form.
 #[inline]
 const fn message_room(room: Room) -> MessageRoom {
     match room {
@@ -477,14 +478,14 @@ const fn message_room(room: Room) -> MessageRoom {
     }
 }
 
-/// Puts the engine's records into channels.
+/// The output through which the engine sends records on shared-memory channels.
 pub(crate) struct ChannelSink<'a> {
     port: &'a mut ShmPort,
     numbers: &'a [Option<ShmChannelId>],
 }
 
 impl ChannelSink<'_> {
-    /// Sends a record on a channel, by `send`. Returns whether there was room.
+    /// Sends a record on a shared-memory channel by the function `send`. Returns whether there was room.
     #[inline]
     fn send_record(
         &mut self,
@@ -574,8 +575,8 @@ struct RecordMemory<'a> {
 }
 
 impl RecordMemory<'_> {
-    /// Fetches bytes as [`Memory::fetch`] does, but into a region in a device's memory. They go
-    /// through a bounce buffer, because no process reads another's memory into a device's.
+    /// Fetches a peer's bytes as [`Memory::fetch`] does, but into device memory. They go through a bounce buffer,
+    /// because no process reads another's memory into a device's.
     #[cold]
     fn fetch_to_device(&mut self, to: UserSlice, at: u64) -> bool {
         let Some((source, len)) = self.source.zip(usize::try_from(to.len).ok()) else {
@@ -651,13 +652,13 @@ impl Memory for RecordMemory<'_> {
     }
 }
 
-/// The text of a request for a connection.
+/// The content of a request for a shared-memory connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Hello {
-    /// The address and instance of the sender.
+    /// Address and instance of the endpoint that requests the connection.
     addr: SocketAddr,
     instance: Instance,
-    /// The instance that the sender expects.
+    /// Instance that the requesting endpoint expects at the other end.
     expected: Instance,
     proof: [u64; 2],
 }

@@ -2,31 +2,31 @@
 
 use squall_base::Train;
 
-/// The known state of a port's receive buffer.
+/// The known state of a packet port's receive buffer: its size and its overflows.
 pub(crate) struct SocketBuffer {
     bytes: u64,
-    /// The last known number of messages that found the buffer full, modulo 2^32.
+    /// The last known number of messages that the kernel dropped because the buffer was full, modulo 2^32.
     overflow: u32,
-    /// The buffer was full, and has not been empty since.
+    /// The buffer was full, and has not been found empty since.
     full: bool,
-    /// The buffer was found full in the current poll.
+    /// The current poll found that the buffer had been full.
     fresh: bool,
 }
 
 impl SocketBuffer {
-    /// Creates the state of a buffer of this size.
+    /// Creates the state of a receive buffer of this size in bytes.
     pub(crate) const fn new(bytes: u64) -> Self {
         Self { bytes, overflow: 0, full: false, fresh: false }
     }
 
-    /// Returns the size of the buffer.
+    /// Returns the size of the receive buffer in bytes.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Notes that `overflow` messages had found the buffer full when `train` arrived. Returns about how many bytes the
-    /// new ones among them had: the kernel counts messages, and `train` is taken for a typical one. A message that was
-    /// held back on its way (`FI_SQUALL_FAULT`) brings an older count.
+    /// Notes that `overflow` messages in all had been dropped when `train` arrived. Returns about how many bytes the
+    /// newly dropped messages had: the kernel counts messages, and `train` is taken as a typical one. A message that
+    /// was delayed on its way (`FI_SQUALL_FAULT`) brings an older count.
     #[inline]
     pub(crate) fn record_overflow(&mut self, overflow: u32, train: Train<'_>) -> Option<u64> {
         if overflow == self.overflow {
@@ -44,8 +44,8 @@ impl SocketBuffer {
         u64::from(lost).saturating_mul(bytes as u64)
     }
 
-    /// Notes that the port was polled, and whether it is `empty` now. Returns true when it had been full and its
-    /// senders had the time of a poll to learn of it.
+    /// Notes that the port was polled, and whether it is `empty` now. Returns true if it had been full and its senders
+    /// have had the time of a poll to learn of it.
     #[inline]
     pub(crate) fn record_poll(&mut self, empty: bool) -> bool {
         let fresh = core::mem::take(&mut self.fresh);

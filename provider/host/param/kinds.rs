@@ -10,23 +10,23 @@ use squall_engine::LossDetection;
 
 use crate::abi::ffi;
 
-/// A way to write a parameter.
+/// The syntax of a parameter's value.
 pub(crate) trait Kind {
-    /// Type of the parsed value.
+    /// Type of the value after parsing.
     type Value;
-    /// How libfabric types it.
+    /// The type that libfabric gives the parameter.
     const HOST_TYPE: ffi::fi_param_type;
-    /// The names it is put together from, each with one line about it, if there is a list.
+    /// The names of which a value consists, each with a line of description, if there is a list.
     const NAMES: &'static [(&'static str, &'static str)] = &[];
-    /// The parameter protects the endpoint. No domain opens if its value is not understood, because the default would
-    /// protect less than the user meant.
+    /// True if the parameter protects the endpoint. No domain opens if its value is not understood, because the default
+    /// would protect less than the user meant.
     const PROTECTS: bool = false;
-    /// Parses one.
+    /// Parses a value of a parameter.
     ///
     /// # Errors
     /// The text describes the values that are allowed.
     fn parse(text: &str) -> Result<Self::Value, String>;
-    /// Parses what the user wrote.
+    /// Parses the value that the user wrote for a parameter.
     ///
     /// # Errors
     /// The text describes the values that are allowed.
@@ -35,7 +35,7 @@ pub(crate) trait Kind {
     }
 }
 
-/// Any text.
+/// A parameter that can be any text.
 pub(crate) struct Text;
 
 impl Kind for Text {
@@ -46,8 +46,8 @@ impl Kind for Text {
     }
 }
 
-/// The file with the key of a job. Only the default is empty: a script whose variable is not set must not remove the
-/// protection.
+/// A parameter that names the file with the key of a job. A value that is set must not be empty: a script whose
+/// variable is not set must not remove the protection.
 pub(crate) struct KeyFile;
 
 impl Kind for KeyFile {
@@ -62,7 +62,7 @@ impl Kind for KeyFile {
     }
 }
 
-/// Yes or no.
+/// A parameter that is yes or no.
 pub(crate) struct Flag;
 
 impl Kind for Flag {
@@ -77,7 +77,7 @@ impl Kind for Flag {
     }
 }
 
-/// A whole number from MIN to MAX.
+/// A parameter that is a whole number from MIN to MAX.
 pub(crate) struct Count<const MIN: u32, const MAX: u32>;
 
 impl<const MIN: u32, const MAX: u32> Kind for Count<MIN, MAX> {
@@ -91,7 +91,7 @@ impl<const MIN: u32, const MAX: u32> Kind for Count<MIN, MAX> {
     }
 }
 
-/// A number from `MIN` to `MAX`, or "auto".
+/// A parameter that is a whole number from `MIN` to `MAX`, or "auto".
 pub(crate) struct AutoCount<const MIN: u32, const MAX: u32>;
 
 impl<const MIN: u32, const MAX: u32> Kind for AutoCount<MIN, MAX> {
@@ -105,7 +105,7 @@ impl<const MIN: u32, const MAX: u32> Kind for AutoCount<MIN, MAX> {
     }
 }
 
-/// A size in bytes, or "auto". `KB`, `MB` and `GB` are powers of 1024, as `K`, `M` and `G` are.
+/// A parameter that is a size in bytes, or "auto". `KB`, `MB` and `GB` are powers of 1024, as `K`, `M` and `G` are.
 pub(crate) struct Bytes;
 
 impl Kind for Bytes {
@@ -123,7 +123,7 @@ impl Kind for Bytes {
     }
 }
 
-/// A length of time, or "auto".
+/// A parameter that is a length of time, or "auto".
 pub(crate) struct Time;
 
 impl Kind for Time {
@@ -139,7 +139,7 @@ impl Kind for Time {
     }
 }
 
-/// A rate in bits per second, or "auto".
+/// A parameter that is a rate in bits per second, or "auto".
 pub(crate) struct BitRate;
 
 impl Kind for BitRate {
@@ -156,7 +156,7 @@ impl Kind for BitRate {
     }
 }
 
-/// A range of ports, or nothing.
+/// A parameter that is a range of UDP ports, or empty.
 pub(crate) struct Ports;
 
 impl Kind for Ports {
@@ -174,7 +174,7 @@ impl Kind for Ports {
     }
 }
 
-/// The ports an endpoint may have: 0 for any, one, or a range.
+/// A parameter for the UDP port of an endpoint: 0 for any, one port, or a range.
 pub(crate) struct OwnPorts;
 
 impl Kind for OwnPorts {
@@ -191,11 +191,11 @@ impl Kind for OwnPorts {
     }
 }
 
-/// A processor's number, or nothing.
+/// A parameter that is the number of a processor, or empty.
 pub(crate) struct Processor;
 
 impl Processor {
-    /// How many processors the system's sets have room for.
+    /// Largest number of processors in the system's processor sets (`cpu_set_t`).
     const ROOM: usize = 8 * size_of::<libc::cpu_set_t>();
 }
 
@@ -214,37 +214,37 @@ impl Kind for Processor {
     }
 }
 
-/// A choice that others read, among names they list.
+/// A parameter that names an algorithm, which another crate parses.
 pub(crate) struct Choice<L>(PhantomData<L>);
 
-/// A list of names, each with one line about it.
+/// A list of names of algorithms, each with a line of description.
 pub(crate) trait List {
-    /// The list.
+    /// The names of the algorithms, each with a line of description.
     const NAMES: &'static [(&'static str, &'static str)];
 }
 
-/// Congestion controls.
+/// The names of the congestion control algorithms.
 pub(crate) struct Controls;
 
 impl List for Controls {
     const NAMES: &'static [(&'static str, &'static str)] = SenderConfig::NAMES;
 }
 
-/// Path selectors.
+/// The names of the path selection algorithms.
 pub(crate) struct Selectors;
 
 impl List for Selectors {
     const NAMES: &'static [(&'static str, &'static str)] = PathsConfig::NAMES;
 }
 
-/// Loss detectors.
+/// The names of the loss detection algorithms.
 pub(crate) struct Detectors;
 
 impl List for Detectors {
     const NAMES: &'static [(&'static str, &'static str)] = LossDetection::NAMES;
 }
 
-/// Scopes of congestion control.
+/// The names of the scopes of congestion control: per flow, per destination and so on.
 pub(crate) struct Scopes;
 
 impl List for Scopes {
@@ -260,15 +260,15 @@ impl<L: List> Kind for Choice<L> {
     }
 }
 
-/// The setting that lets the provider answer applications.
+/// The setting that lets the provider answer applications in `fi_getinfo`.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) enum Activation {
-    /// Answer unless squall is installed in libfabric's own directory and nothing names it.
+    /// The provider answers unless it is installed in libfabric's own directory and nothing names it.
     #[default]
     Auto,
-    /// Answer.
+    /// The provider always answers.
     Yes,
-    /// Never answer.
+    /// The provider never answers.
     No,
 }
 
@@ -294,12 +294,12 @@ impl Kind for Activation {
     }
 }
 
-/// The peers that may talk to an endpoint.
+/// The rule that decides which peers may talk to an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PeerPolicy {
-    /// Every peer that proves its address.
+    /// Every peer that proves its address in the handshake may talk to the endpoint.
     Any,
-    /// Peers in the address vector.
+    /// Only peers in the address vector may talk to the endpoint.
     Named,
 }
 
@@ -316,12 +316,12 @@ impl Kind for PeerPolicy {
     }
 }
 
-/// The choice of the endpoints that encrypt their packets.
+/// The rule that decides which endpoints encrypt their packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EncryptionPolicy {
-    /// Endpoints with a job key encrypt.
+    /// Endpoints with a job key encrypt their packets, and others do not.
     Keyed,
-    /// No endpoint encrypts.
+    /// No endpoint encrypts its packets.
     Off,
     /// All endpoints encrypt, and an endpoint without a job key cannot be opened.
     Required,
@@ -341,14 +341,14 @@ impl Kind for EncryptionPolicy {
     }
 }
 
-/// The wire that an endpoint speaks.
+/// The wire format that an endpoint speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WireKind {
-    /// That of this project.
+    /// The wire format of this project.
     Squall,
-    /// The standard's, as the reference provider speaks it.
+    /// The wire format of the UE standard, as the reference provider speaks it.
     Uet,
-    /// That of SUET.
+    /// The wire format of SUET, another software implementation of Ultra Ethernet.
     Suet,
 }
 
@@ -365,12 +365,12 @@ impl Kind for WireKind {
     }
 }
 
-/// The kind of port on the kernel's network.
+/// The kind of packet port that an endpoint uses on the kernel's network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PortKind {
-    /// UDP sockets.
+    /// The endpoint uses UDP sockets.
     Udp,
-    /// AF_XDP sockets over them.
+    /// The endpoint uses AF_XDP sockets, over UDP sockets.
     Xdp,
 }
 
@@ -386,25 +386,25 @@ impl Kind for PortKind {
     }
 }
 
-/// The format of statistics.
+/// The format in which statistics are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum StatsFormat {
-    /// `name=value` pairs.
+    /// Statistics are written as `name=value` pairs.
     Text,
-    /// One JSON object a line.
+    /// Statistics are written as one JSON object per line.
     Json,
 }
 
 /// The format of statistics, and the file that they go to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct StatsSpec {
-    /// Text or JSON.
+    /// The format of the statistics, text or JSON.
     pub(crate) format: StatsFormat,
-    /// File name pattern; `None` is stderr.
+    /// Pattern of the name of the statistics file; `None` means standard error.
     pub(crate) file: Option<String>,
 }
 
-/// Statistics: off, text, json, text:FILE, json:FILE.
+/// A parameter that selects statistics: off, text, json, text:FILE, json:FILE.
 pub(crate) struct Stats;
 
 impl Kind for Stats {

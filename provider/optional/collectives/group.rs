@@ -13,13 +13,13 @@ use crate::endpoint::{Endpoint, Inner, alias};
 use crate::objects::{self, Cell, Object, ObjectRef, Table, Users};
 use crate::optional::collectives::{EndReport, Group};
 
-/// `struct fid_mc` and what is behind it.
+/// Membership in a group: `struct fid_mc` and the provider's state behind it.
 #[repr(C)]
 pub(crate) struct Membership {
     fid: Cell<ffi::fid_mc>,
     users: Users,
     endpoint: ObjectRef<Endpoint>,
-    /// The `coll_addr` of the group.
+    /// The address of the group that collective calls use (`coll_addr`).
     address: u64,
 }
 
@@ -77,7 +77,7 @@ boundary::exports! {
     };
 }
 
-/// Begins to join the members of a set, who all do the same.
+/// Begins to join the group of a set's members, which all members do in the same way.
 fn begin(ep: &Arc<Endpoint>, set: &AvSet, context: *mut c_void) -> Result<*mut ffi::fid_mc> {
     if !ep.settings.collective {
         log::info!("fi_join_collective refused: the endpoint was opened without FI_COLLECTIVE");

@@ -33,48 +33,48 @@
 //! | 8 | 3 | 1.75 | 141 KiB |
 //! | 16 | 4 | 1.88 | 196 KiB |
 
-/// Cost of a round apart from its bytes, as the bytes of a long message that cross in that time. A
-/// message of next to nothing is in flight for 5 us, and 16 KiB more of a long one take 4 to 5 us
+/// Cost of a round apart from its bytes, expressed as the bytes of a long message that are transferred in the same
+/// time. A message of a few bytes is in flight for 5 us, and 16 KiB more of a long one take 4 to 5 us
 /// (`docs/performance.md`).
 const ROUND: usize = 16 << 10;
-/// Parts of a vector begin at multiples of this, of which the size of every type is a divisor, bytes.
+/// Alignment in bytes of the parts of a vector. It is a multiple of the size of every type.
 const PART_ALIGN: usize = 64;
 
-/// A piece of an operation's memory, bytes.
+/// A piece of an operation's memory: offset and length in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Piece {
     pub(super) at: usize,
     pub(super) len: usize,
 }
 
-/// A change of memory after a round.
+/// A local change of an operation's memory, made at the end of a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Local {
-    /// `len` bytes from one place to another.
+    /// Copies `len` bytes of the operation's memory from one offset to another.
     Copy { from: usize, to: usize, len: usize },
-    /// Values are combined: those at `first` with those at `second`; the results go to `to`, which may be one of the
+    /// Combines the values at `first` with those at `second`, and stores the results at `to`, which may be one of the
     /// two.
     Fold { first: usize, second: usize, to: usize, len: usize },
 }
 
-/// A round.
+/// A round of a collective operation: at most one send and one receive.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Round {
-    /// To whom, by rank.
+    /// The rank of the member to which the round sends, and the piece that it sends.
     pub(super) send: Option<(usize, Piece)>,
-    /// From whom.
+    /// The rank of the member from which the round receives, and the place of the received bytes.
     pub(super) receive: Option<(usize, Piece)>,
     pub(super) then: Vec<Local>,
 }
 
-/// The rounds of one member.
+/// The rounds of one member of a collective operation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Schedule {
-    /// Bytes of its memory.
+    /// Size of the member's memory for the operation, in bytes.
     pub(super) size: usize,
-    /// The place of the member's own values.
+    /// The place of the member's own values in that memory.
     pub(super) input: Option<Piece>,
-    /// The place of the result at the end.
+    /// The place of the result in that memory at the end.
     pub(super) output: Option<Piece>,
     pub(super) rounds: Vec<Round>,
 }
@@ -93,8 +93,8 @@ pub(super) enum Kind {
     Gather { root: usize },
 }
 
-/// The schedule of member `rank` of `members`, each of whose share is `block` bytes. `None` when that is more memory
-/// than there can be.
+/// Returns the schedule of member `rank` of `members`, each of whose share is `block` bytes. `None` if the operation
+/// would need more memory than there can be.
 pub(super) fn schedule(kind: Kind, rank: usize, members: usize, block: usize) -> Option<Schedule> {
     let size =
         block.checked_mul(members)?.checked_mul(2).filter(|size| *size <= isize::MAX as usize);
@@ -122,22 +122,22 @@ struct Member {
 }
 
 impl Member {
-    /// Block `n` of the memory.
+    /// Returns the place of block `n` of the operation's memory.
     fn piece(&self, n: usize) -> Piece {
         Piece { at: n * self.block, len: self.block }
     }
 
-    /// All blocks from `n` on, one a member.
+    /// Returns the place of the blocks from `n` on, one for each member.
     fn pieces(&self, n: usize) -> Piece {
         Piece { at: n * self.block, len: self.members * self.block }
     }
 
-    /// The member so many ranks further on.
+    /// Returns the rank `distance` ranks after the member's own, modulo their number.
     fn rank_after(&self, distance: usize) -> usize {
         (self.rank + distance) % self.members
     }
 
-    /// The member so many ranks before, at most as many as there are.
+    /// Returns the rank `distance` ranks before the member's own, modulo their number.
     fn rank_before(&self, distance: usize) -> usize {
         (self.rank + self.members - distance) % self.members
     }
@@ -221,7 +221,8 @@ impl Member {
         if self.ring_is_shorter() { self.all_reduce_ring() } else { self.all_reduce_doubling() }
     }
 
-    /// Returns whether the rounds of the ring take less time than those of the doubling: the same for all members.
+    /// Returns whether the rounds of the ring take less time than those of the doubling. The answer is the same for all
+    /// members.
     fn ring_is_shorter(&self) -> bool {
         let lent = if self.members.is_power_of_two() { 0 } else { 2 };
         let doubling = self.members.ilog2() as usize + lent;

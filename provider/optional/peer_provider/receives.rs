@@ -25,18 +25,18 @@ use crate::optional::peer_provider::{
 };
 use crate::queues::cq::Cq;
 
-/// Marks the contexts of these operations in the engine. No application's pointer has these bits, nor has deferred work
-/// (`optional/triggered_work.rs`).
+/// Bits that mark the contexts of these operations in the engine. No application's pointer has them, nor has deferred
+/// work (`optional/triggered_work.rs`).
 const OURS: u64 = 3 << 62;
 
-/// A message that waits at the owner.
+/// A message that waits at the owner for a receive.
 struct QueuedMessage {
     endpoint: Weak<Endpoint>,
     id: u64,
     from: Option<Name>,
 }
 
-/// A receive that has ended, with the source of the message.
+/// A receive of the owner that has ended, with the source of the message.
 struct FinishedReceive {
     entry: OwnerEntry,
     done: Completion,
@@ -51,7 +51,7 @@ pub(crate) struct PeerReceives {
     found: Option<(Completion, u64)>,
     /// Messages that wait at the owner, by id. They are boxed because the owner's entries point to them.
     waiting: HashMap<u64, Box<QueuedMessage>>,
-    /// Receives of the owner's that messages are on their way into, by id.
+    /// Receives of the owner into which messages are being received, by id.
     active: HashMap<u64, OwnerEntry>,
     finished: Vec<FinishedReceive>,
     /// The address vector's revision when the owner was last notified of changes.
@@ -64,7 +64,7 @@ impl PeerReceives {
         context & OURS == OURS
     }
 
-    /// Handles the end of one of these operations. `source` is the `fi_addr_t` of the message.
+    /// Handles the end of an operation for the owner's receives. `source` is the `fi_addr_t` of the message.
     pub(crate) fn handle_end(&mut self, done: &Completion, source: u64) {
         if done.kind == OpKind::Peek {
             if done.status.is_ok() {
@@ -81,7 +81,7 @@ impl PeerReceives {
     }
 }
 
-/// Builds the receive of a message that the engine is known to have.
+/// Builds the receive operation that claims a message which the engine has.
 const fn claim(mode: RecvMode, space: MatchSpace, buf: Buf, context: u64) -> RecvOp {
     let (source, visibility) = (None, Visibility::Kept);
     RecvOp { mode, source, space, tag: 0, ignore: u64::MAX, buf, context, visibility }
@@ -103,7 +103,7 @@ pub(crate) fn notify_owner(ep: &Endpoint) {
 }
 
 impl<'a> SharedContext<'a> {
-    /// Returns `None` for an endpoint with receives of its own.
+    /// Returns the shared context of an endpoint; `None` for an endpoint with receives of its own.
     fn of(ep: &'a Endpoint) -> Option<Self> {
         let srx = ep.lock_unchecked().bindings.srx.as_deref().cloned()?;
         Some(Self { ep, srx })
@@ -198,7 +198,7 @@ impl<'a> SharedContext<'a> {
         core::ptr::from_mut(&mut **kept)
     }
 
-    /// Discards a message that no receive will ask for.
+    /// Discards a message in the engine that no receive will ask for.
     fn discard(&self, id: u64) {
         let mut inner = self.ep.lock_unchecked();
         let Inner { bindings, core } = &mut *inner;
@@ -251,7 +251,7 @@ impl<'a> SharedContext<'a> {
     }
 }
 
-/// Returns the source of a message that waits.
+/// Returns the source (`fi_addr_t`) of a message that waits at the owner.
 fn waiting_source(ep: &Endpoint, id: u64) -> u64 {
     let inner = ep.lock_unchecked();
     let waiting = inner.core.as_ref().and_then(|core| core.optional.peer_receives.waiting.get(&id));
@@ -261,7 +261,7 @@ fn waiting_source(ep: &Endpoint, id: u64) -> u64 {
     }
 }
 
-/// Writes a completion to a queue, as far as the receive's `given` flags want one.
+/// Writes a completion to a queue, if the `given` flags of the receive want one.
 fn report(cq: &Cq, done: &Completion, given: u64, source: u64) {
     if let Err(error) = done.status {
         cq.push_error(error_entry_of(done, error, source, None));
@@ -287,7 +287,7 @@ unsafe fn waiting_of(entry: *mut RxEntry) -> Result<(Arc<Endpoint>, u64, OwnerEn
 }
 
 boundary::exports! {
-    /// `start_msg` and `start_tag`: the owner has a receive for a message that waited.
+    /// Begins the receive of a message that waited, for which the owner has a receive now: `start_msg` and `start_tag`.
     status start(entry: *mut RxEntry) -> c_int => {
         let (ep, id, entry) = waiting_of(entry)?;
         let context = SharedContext::of(&ep).ok_or(Errno::INVAL)?;
@@ -296,7 +296,7 @@ boundary::exports! {
         Ok(())
     };
 
-    /// `discard_msg` and `discard_tag`: no receive will ask for the message.
+    /// Discards a message for which no receive will ask: `discard_msg` and `discard_tag`.
     status discard(entry: *mut RxEntry) -> c_int => {
         let (ep, id, _) = waiting_of(entry)?;
         SharedContext::of(&ep).ok_or(Errno::INVAL)?.discard(id);
@@ -308,7 +308,7 @@ boundary::exports! {
     };
 }
 
-/// The functions that the owner calls.
+/// The functions of this provider that the owner of a shared receive context calls.
 pub(crate) static OPS: SrxPeerOps = SrxPeerOps {
     size: size_of::<SrxPeerOps>(),
     start_msg: start,

@@ -18,13 +18,13 @@ use crate::queues::cntr::Cntr;
 use crate::queues::cq::ErrorEntry;
 use crate::reports::fault::Fault;
 
-/// The identity of a deferred work request, and the counter of its end.
+/// The identity of a deferred work request, and the counter that counts its end.
 #[derive(Clone)]
 pub(crate) struct Deferred {
-    /// The application's structure, for FI_CANCEL_WORK.
+    /// Address of the application's work structure, by which FI_CANCEL_WORK names it.
     pub(crate) address: usize,
     pub(crate) completion: Option<Weak<Cntr>>,
-    /// The operation's context.
+    /// The application's context of the operation.
     pub(crate) context: u64,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct TriggeredOperations {
 }
 
 impl TriggeredOperations {
-    /// Adds work that begins. The queue shows its end if `shown`. Returns its context for the engine.
+    /// Adds work that begins, and returns its context for the engine. `shown` says that the queue shows its end.
     pub(crate) fn insert(&mut self, deferred: &Deferred, shown: bool) -> u64 {
         // No pointer of an application is up there, so that none is taken for it by fi_cancel.
         let id = self.next | 1 << 63;
@@ -50,7 +50,7 @@ impl TriggeredOperations {
         self.all.iter().find(|(_, (deferred, _))| deferred.context == context).map(|(id, _)| *id)
     }
 
-    /// Removes work that the engine has refused.
+    /// Removes the record of work that the engine has refused.
     pub(crate) fn forget(&mut self, id: u64) {
         self.all.remove(&id);
     }
@@ -68,7 +68,7 @@ impl TriggeredOperations {
     }
 }
 
-/// The condition in a `fi_triggered_context`, and its counter.
+/// Returns the condition in a `fi_triggered_context`, and the counter that it names.
 ///
 /// # Safety
 /// `context` is the address of a `fi_triggered_context` whose pointer was exposed, or 0; the counter in it is open.
@@ -107,7 +107,7 @@ fn check_triggerable(ep: &Endpoint) -> Result<()> {
     Err(Errno::BADFLAGS)
 }
 
-/// Makes work of a transmitting call with FI_TRIGGER; any other call was refused for `error`.
+/// Makes triggered work of a transmit call with FI_TRIGGER. Any other call was refused for `error`.
 ///
 /// # Safety
 /// As [`Endpoint::transmit`]; and with FI_TRIGGER the context is a `fi_triggered_context`.
@@ -121,7 +121,7 @@ pub(crate) unsafe fn trigger_transmit(ep: &Endpoint, call: Transmit, error: Errn
     submit(ep, &cntr, condition, |ep| Task::Transmit(ep, call))
 }
 
-/// Makes work of a receive, as [`trigger_transmit`] does.
+/// Makes triggered work of a receive call, as [`trigger_transmit`] does.
 ///
 /// # Safety
 /// As [`Endpoint::receive`]; and with FI_TRIGGER the context is a `fi_triggered_context`.
@@ -149,7 +149,7 @@ fn submit(
     Ok(())
 }
 
-/// Begins a transmitting call whose condition holds.
+/// Begins a triggered transmit call whose condition is met.
 ///
 /// # Errors
 /// `FI_EAGAIN` when the call has to begin later. All other errors have been reported.
@@ -164,7 +164,7 @@ pub(crate) fn begin_transmit(
     begun.or_else(|error| report_not_begun(ep, error, &call.unstarted_completion(), deferred))
 }
 
-/// Begins a receive whose condition holds.
+/// Begins a triggered receive whose condition is met.
 ///
 /// # Errors
 /// As [`begin_transmit`].
@@ -179,7 +179,7 @@ pub(crate) fn begin_receive(
     begun.or_else(|error| report_not_begun(ep, error, &call.unstarted_completion(), deferred))
 }
 
-/// Returns the end of a call that never began.
+/// Returns the completion of a call that never began.
 pub(crate) const fn unstarted_completion(
     kind: OpKind,
     space: MatchSpace,
@@ -202,7 +202,7 @@ pub(crate) const fn unstarted_completion(
     }
 }
 
-/// Reports that work could not begin for `error`, where its end `end` would have shown.
+/// Reports that work could not begin because of `error`, in the queue or counter that would have shown its end.
 #[cold]
 fn report_not_begun(
     ep: &Endpoint,
@@ -245,7 +245,7 @@ pub(crate) fn cancel(ep: &Endpoint, context: u64) -> bool {
     true
 }
 
-/// Reports the end of a call that never began.
+/// Reports the completion of a call that never began to its queue or counter.
 fn report_end(bindings: &Bindings, end: &Completion, errno: Errno, text: Option<String>) {
     let Some(cq) = bindings.queue(end.kind) else { return };
     let entry = entry_of(end, flags::ADDR_UNSPEC);

@@ -1,4 +1,4 @@
-//! Deferred work requests: `struct fi_deferred_work`, and what fi_control does with it.
+//! Deferred work requests: `struct fi_deferred_work`, and the fi_control commands for them.
 
 use core::ffi::{c_int, c_void};
 use std::sync::{Arc, Weak};
@@ -14,7 +14,7 @@ use crate::objects;
 use crate::queues::cntr::Cntr;
 
 boundary::exports! {
-    /// `fi_control` of a domain.
+    /// Handles `fi_control` of a domain, which queues and cancels deferred work.
     pub(crate) status control(fid: *mut ffi::fid, command: c_int, arg: *mut c_void) -> c_int => {
         let domain = objects::get::<Domain, _>(fid)?;
         match u32::try_from(command) {
@@ -39,8 +39,8 @@ boundary::exports! {
     };
 }
 
-/// The counter that a request waits for, and the work. All that the request says is copied: the same structure may be
-/// used for several.
+/// Returns the counter for which a request waits, and its work. Everything in the request is copied, because the
+/// application may use the same structure for several requests.
 ///
 /// # Safety
 /// The structure of the operation that `request` names is one of its `op_type`, as are the arrays in it; the objects are
@@ -61,7 +61,9 @@ unsafe fn work_of(domain: &Domain, request: &ffi::fi_deferred_work) -> Result<(A
     let (task, context) = unsafe { task_of(domain, request)? };
     let counts = matches!(task, Task::Set(..) | Task::Add(..));
     if counts && completion.is_some() {
-        log::info!("deferred counter operation refused: it has a completion counter");
+        log::info!(
+            "deferred counter operation refused: it cannot have a completion_cntr; set that to NULL"
+        );
         return Err(Errno::INVAL);
     }
     let changed = match &task {
@@ -76,7 +78,7 @@ unsafe fn work_of(domain: &Domain, request: &ffi::fi_deferred_work) -> Result<(A
     Ok((cntr, Work { condition, task, deferred }))
 }
 
-/// A counter of the domain.
+/// Returns a counter that must belong to the domain.
 ///
 /// # Safety
 /// `cntr` is NULL or an open object.
@@ -86,7 +88,7 @@ unsafe fn counter(domain: &Domain, cntr: *mut ffi::fid_cntr) -> Result<Arc<Cntr>
     if cntr.belongs_to(domain) { Ok(cntr) } else { Err(Errno::INVAL) }
 }
 
-/// The task of a request, and the operation's context.
+/// Returns the task of a deferred work request, and the operation's context.
 ///
 /// # Safety
 /// As for [`work_of`].
@@ -151,14 +153,14 @@ unsafe fn task_of(domain: &Domain, request: &ffi::fi_deferred_work) -> Result<(T
                 Ok((Task::Add(Arc::downgrade(&counter(domain, op.cntr)?), op.value), 0))
             }
             other => {
-                log::info!("deferred work of type {other} is unknown");
+                log::info!("deferred work refused: op_type {other} is unknown");
                 Err(Errno::NOSYS)
             }
         }
     }
 }
 
-/// An endpoint of the domain, or what an alias is of.
+/// Returns an endpoint of the domain, or the endpoint of an alias.
 ///
 /// # Safety
 /// `ep` is NULL or an open object.

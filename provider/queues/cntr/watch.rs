@@ -8,12 +8,12 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// At least one thread sleeps until a number changes.
+/// Mark of a counter: at least one thread sleeps until a number changes.
 pub(super) const SLEEPER: u8 = 1;
-/// Work waits for a threshold.
+/// Mark of a counter: triggered work waits for a threshold.
 pub(super) const WORK: u8 = 2;
 
-/// The choice of one of a counter's two numbers.
+/// Selects one of a counter's two numbers: successes or errors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Field {
     /// The number of operations that succeeded.
@@ -35,7 +35,7 @@ pub(super) trait Marks {
     fn new() -> Self;
     fn load(&self) -> u8;
     fn set(&self, mark: u8);
-    /// Clears a mark. Returns whether it was set.
+    /// Clears a mark of the counter. Returns whether the mark was set.
     fn clear(&self, mark: u8) -> bool;
 }
 
@@ -67,47 +67,48 @@ impl<M: Memory> Watch<M> {
         }
     }
 
-    /// Returns one of the numbers.
+    /// Returns one of the counter's two numbers.
     pub(super) fn get(&self, which: Field) -> u64 {
         self.number(which).load()
     }
 
-    /// Returns both numbers.
+    /// Returns the numbers of successes and of errors.
     pub(super) fn numbers(&self) -> (u64, u64) {
         (self.value.load(), self.errors.load())
     }
 
-    /// Adds to a number. The caller must call [`Watch::marks`] afterwards.
+    /// Adds to one of the counter's two numbers. The caller must call [`Watch::marks`] afterwards.
     #[inline]
     pub(super) fn add(&self, which: Field, by: u64) {
         self.number(which).add(by);
     }
 
-    /// Sets a number. The caller must call [`Watch::marks`] afterwards.
+    /// Sets one of the counter's two numbers. The caller must call [`Watch::marks`] afterwards.
     pub(super) fn set(&self, which: Field, to: u64) {
         self.number(which).store(to);
     }
 
-    /// Returns the marks, after a change of a number.
+    /// Returns the marks of the counter, which the caller must handle after it has changed a number.
     #[inline]
     pub(super) fn marks(&self) -> u8 {
         M::order_steps();
         self.marks.load()
     }
 
-    /// Marks that a thread is about to sleep until a number changes. The caller must call [`Watch::numbers`]
+    /// Sets the mark that a thread is about to sleep until a number changes. The caller must call [`Watch::numbers`]
     /// afterwards, and must not sleep if they have changed.
     pub(super) fn mark_sleeper(&self) {
         self.marks.set(SLEEPER);
         M::order_steps();
     }
 
-    /// Clears the mark of sleepers after a change. Returns whether there is a sleeper to wake.
+    /// Clears the mark of sleepers after a change of a number. Returns whether there is a sleeper to wake.
     pub(super) fn take_sleeper(&self) -> bool {
         self.marks.clear(SLEEPER)
     }
 
-    /// Marks that work waits. The caller holds the lock of the waiting work, and must call [`Watch::take_due_work`] afterwards.
+    /// Sets the mark that triggered work waits. The caller holds the lock of the waiting work, and must call
+    /// [`Watch::take_due_work`] afterwards.
     pub(super) fn mark_work(&self) {
         self.marks.set(WORK);
         M::order_steps();
@@ -122,7 +123,7 @@ impl<M: Memory> Watch<M> {
     }
 }
 
-/// The atomic operations of the processor.
+/// The atomic operations of the processor, as opposed to those of a test model.
 pub(super) struct Processor;
 
 impl Number for AtomicU64 {
@@ -208,7 +209,7 @@ mod model {
         }
     }
 
-    /// The order of the processor: a full fence between the two steps.
+    /// Memory order of the processor in the model: a full fence between the two steps.
     struct Ordered;
 
     impl Memory for Ordered {
@@ -219,7 +220,7 @@ mod model {
         }
     }
 
-    /// A memory without that fence, in which other threads may see the two steps in the other order.
+    /// Memory without that fence in the model, in which other threads may see the two steps in the other order.
     struct Loose;
 
     impl Memory for Loose {
@@ -230,11 +231,11 @@ mod model {
 
     struct Counter<M: Memory> {
         watch: Watch<M>,
-        /// Thresholds of the work that waits.
+        /// Thresholds of the triggered work that waits, in the model.
         waiting: Mutex<Vec<u64>>,
-        /// Thresholds of the work that has begun.
+        /// Thresholds of the triggered work that has begun, in the model.
         begun: Mutex<Vec<u64>>,
-        /// The signal that a sleeper waits for.
+        /// The signal for which a sleeping thread waits, in the model.
         signal: AtomicBool,
     }
 
@@ -248,7 +249,7 @@ mod model {
             }
         }
 
-        /// Mirrors `Cntr::wake_and_queue_work` and `WaitingWork::due`.
+        /// Models `Cntr::wake_and_queue_work` and `WaitingWork::due`.
         fn wake_and_queue_work(&self) {
             let mut waiting = self.waiting.lock().expect("no panic");
             let mut due = Vec::new();
@@ -260,7 +261,7 @@ mod model {
             self.begun.lock().expect("no panic").extend(due);
         }
 
-        /// Mirrors `Cntr::add_work` and `WaitingWork::add`.
+        /// Models `Cntr::add_work` and `WaitingWork::add`.
         fn submit(&self, threshold: u64) {
             let mut waiting = self.waiting.lock().expect("no panic");
             waiting.push(threshold);
@@ -269,7 +270,7 @@ mod model {
             self.wake_and_queue_work();
         }
 
-        /// Mirrors `Cntr::count`.
+        /// Models `Cntr::count`.
         fn count(&self) {
             self.watch.add(Field::Value, 1);
             let marks = self.watch.marks();

@@ -6,62 +6,62 @@ use crate::abi::compat::{CqErrEntry, version};
 use crate::abi::errno::{Errno, Result};
 use crate::abi::ffi;
 
-/// A completion: `fi_cq_tagged_entry` and the source.
+/// A completion queue entry: the fields of `fi_cq_tagged_entry`, and the source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    /// The operation's context.
+    /// The application's context of the operation.
     pub(crate) context: u64,
-    /// FI_SEND, FI_TAGGED and so on.
+    /// Completion flags, such as FI_SEND and FI_TAGGED.
     pub(crate) flags: u64,
-    /// Bytes received; for other operations bytes transferred.
+    /// Bytes that were received; for other operations, bytes that were transferred.
     pub(crate) len: u64,
-    /// The address at which a received message begins.
+    /// The address at which the received message begins.
     pub(crate) buf: u64,
-    /// Remote CQ data.
+    /// Remote CQ data that came with the message or write.
     pub(crate) data: u64,
-    /// The message's tag.
+    /// The tag of the message that was received.
     pub(crate) tag: u64,
-    /// The `fi_addr_t` of the sender.
+    /// The `fi_addr_t` of the message's sender.
     pub(crate) source: u64,
 }
 
-/// A failed operation.
+/// The completion queue entry of a failed operation.
 #[derive(Clone, Debug)]
 pub(crate) struct ErrorEntry {
-    /// The fields of a completion, as far as they are known.
+    /// The fields of the operation's completion, as far as they are known.
     pub(crate) entry: Entry,
-    /// Bytes that did not fit (FI_ETRUNC).
+    /// Bytes of the message that did not fit into the buffer (FI_ETRUNC).
     pub(crate) excess: u64,
-    /// The libfabric error.
+    /// The libfabric error number of the failure.
     pub(crate) errno: Errno,
-    /// The provider's error.
+    /// The provider's error code of the failure (`prov_errno`).
     pub(crate) code: i32,
-    /// The text in full, if there is more to it than the table's.
+    /// The full text about the error, if there is more to say than the table of errors does.
     pub(crate) text: Option<String>,
-    /// Completions that come before it.
+    /// Number of completions that come before this entry in the queue.
     pub(crate) position: u64,
 }
 
-/// The layout entries are read in.
+/// The layout in which the application reads completion queue entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Format {
-    /// `fi_cq_entry`.
+    /// Entries have the layout of `fi_cq_entry`: the context only.
     Context,
-    /// `fi_cq_msg_entry`.
+    /// Entries have the layout of `fi_cq_msg_entry`: context, flags and length.
     Msg,
-    /// `fi_cq_data_entry`.
+    /// Entries have the layout of `fi_cq_data_entry`, with buffer and remote CQ data.
     Data,
-    /// `fi_cq_tagged_entry`.
+    /// Entries have the layout of `fi_cq_tagged_entry`, with the tag as well.
     Tagged,
 }
 
-/// An address of the engine's as a pointer for the application.
+/// Returns an address that the engine keeps as a number as a pointer for the application.
 fn pointer(address: u64) -> *mut c_void {
     core::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))
 }
 
 impl Format {
-    /// Reads a `fi_cq_format`; unspecified is the largest.
+    /// Converts a `fi_cq_format`. FI_CQ_FORMAT_UNSPEC stands for the largest layout.
     ///
     /// # Errors
     /// `FI_ENOSYS` for another.
@@ -75,7 +75,7 @@ impl Format {
         }
     }
 
-    /// Writes `entry` as the `i`-th of the array at `buf`.
+    /// Writes `entry` into the application's array at `buf`, at index `i`.
     ///
     /// # Safety
     /// `buf` points to an array of this format's entries, aligned for them, and its `i`-th may be written to.
@@ -121,33 +121,33 @@ impl Format {
     }
 }
 
-/// The longest `err_data` buffer that is accepted. Some applications (oneCCL, older MPICH) pass an uninitialised entry,
-/// and the value in its size field is rarely 0 and often an address.
+/// Largest size of an `err_data` buffer that is accepted, in bytes. Some applications (oneCCL, older MPICH) pass an
+/// uninitialised entry, and the value in its size field is rarely 0 and often an address.
 const LONGEST_BUFFER: usize = 1 << 24;
 
-/// The layout of `fi_cq_err_entry` in the API version that the application opened the fabric with.
+/// The layout of `fi_cq_err_entry` in the API version with which the application opened the fabric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ErrorLayout {
-    /// The entry has room for `src_addr` (1.20).
+    /// The error entry has the field `src_addr` (API 1.20).
     source: bool,
-    /// `err_data` and `err_data_size` are a buffer of the application's on input (1.5).
+    /// The fields `err_data` and `err_data_size` name a buffer of the application on input (API 1.5).
     buffer: bool,
 }
 
 impl ErrorLayout {
-    /// Returns the layout for an entry whose `err_data` is no buffer of the application's.
+    /// Returns the same layout for an entry whose `err_data` is no buffer of the application.
     pub(super) const fn without_buffer(self) -> Self {
         Self { buffer: false, ..self }
     }
 
-    /// Returns the layout of an API version.
+    /// Returns the layout of the error entry in an API version.
     pub(super) const fn of(api: u32) -> Self {
         Self { source: api >= version(1, 20), buffer: api >= version(1, 5) }
     }
 }
 
-/// Writes a text to the place that fi_cq(3) names: into the application's buffer, cut to its size and terminated, or,
-/// without a buffer, as a pointer in `err_data` to the queue's own memory.
+/// Writes the error text to the place that fi_cq(3) names: into the application's buffer, cut to its size and
+/// terminated, or, without a buffer, as a pointer in `err_data` to the queue's own memory.
 ///
 /// # Safety
 /// `out` is as for [`ErrorEntry::write`], and with `buffer` its `err_data` may be written to for `err_data_size` bytes
@@ -179,7 +179,7 @@ unsafe fn write_text(out: *mut CqErrEntry, text: &CStr, buffer: bool) {
 }
 
 impl ErrorEntry {
-    /// Writes the failure into the application's `fi_cq_err_entry`.
+    /// Writes the error entry into the application's `fi_cq_err_entry`.
     ///
     /// # Safety
     /// `out` points to an entry, aligned and open to writing, of the 1.17 layout, or, when the layout has the source,

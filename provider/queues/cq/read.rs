@@ -1,4 +1,4 @@
-//! Reading a completion queue.
+//! The calls that read a completion queue.
 
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
@@ -15,12 +15,12 @@ use crate::objects;
 use crate::waiting;
 
 impl State {
-    /// Returns whether there is nothing to read.
+    /// Returns whether the queue has neither a completion nor an error to read.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.failures.is_empty()
     }
 
-    /// Returns the number of completions before the next error.
+    /// Returns the number of completions that can be read before the next error.
     fn before_failure(&self) -> usize {
         let next =
             self.failures.front().map_or(u64::MAX, |f| f.position.saturating_sub(self.taken));
@@ -29,7 +29,7 @@ impl State {
 }
 
 impl Cq {
-    /// Takes up to `count` completions that are there already.
+    /// Takes up to `count` completions that are in the queue already.
     ///
     /// # Safety
     /// `buf` is NULL or points to an array of `count` entries of the queue's format, `source` is NULL or points
@@ -65,7 +65,7 @@ impl Cq {
         Ok(n)
     }
 
-    /// [`Cq::take`], after a turn of progress if there is nothing.
+    /// Takes completions as [`Cq::take`] does, after a turn of progress if there are none.
     ///
     /// # Safety
     /// As [`Cq::take`].
@@ -92,7 +92,7 @@ impl Cq {
         }
     }
 
-    /// Makes progress for the owner of a shared queue (fi_peer(3)), which has all completions to read.
+    /// Makes progress for the owner of a shared queue (fi_peer(3)), from which the application reads all completions.
     ///
     /// # Errors
     /// `FI_ENOSYS` for reading.
@@ -107,7 +107,7 @@ impl Cq {
         Ok(0)
     }
 
-    /// Blocks for at least one completion.
+    /// Sleeps until at least one completion can be read, and reads completions.
     ///
     /// # Safety
     /// As [`Cq::take`].
@@ -143,7 +143,7 @@ impl Cq {
 }
 
 impl Cq {
-    /// Takes the failure that is next, or with FI_PEEK copies it.
+    /// Takes the error entry that is next, or copies it with FI_PEEK.
     ///
     /// # Safety
     /// `out` points to an entry, aligned and open to writing, of the layout of the API version that the
@@ -189,7 +189,8 @@ boundary::exports! {
         source: *mut u64,
     ) -> isize => objects::get::<Cq, _>(cq)?.read(buf, count, source);
 
-    /// The threshold of FI_CQ_COND_THRESHOLD is a hint by definition (fi_cq(3)).
+    /// Reads completions, and sleeps until there is one: `fi_cq_sread`. The threshold of FI_CQ_COND_THRESHOLD is
+    /// ignored, because it is a hint (fi_cq(3)).
     pub(super) sized sread(
         cq: *mut ffi::fid_cq,
         buf: *mut c_void,

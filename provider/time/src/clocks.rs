@@ -1,4 +1,4 @@
-//! Functions that read a clock.
+//! Time functions of the C library that read a clock, in virtual time.
 
 use core::ffi::{c_int, c_short, c_ushort, c_void};
 
@@ -8,7 +8,7 @@ use crate::real;
 use crate::time_value::{NS_PER_SECOND, timespec_from, timeval_from};
 use crate::virtual_clock::{Axis, VirtualClock};
 
-/// Structure of ftime(3), which the crate libc lacks.
+/// The structure `timeb` of ftime(3), which the crate libc lacks.
 #[repr(C)]
 #[allow(non_camel_case_types)]
 pub(crate) struct timeb {
@@ -18,12 +18,12 @@ pub(crate) struct timeb {
     dstflag: c_short,
 }
 
-/// Base TIME_UTC of timespec_get(3).
+/// Time base TIME_UTC of timespec_get(3): the calendar.
 const TIME_UTC: c_int = 1;
-/// Base TIME_MONOTONIC of timespec_get(3) in C23.
+/// Time base TIME_MONOTONIC of timespec_get(3) in C23.
 const TIME_MONOTONIC: c_int = 2;
 
-/// Returns the virtual time on an axis, or `None` in real time.
+/// Returns the virtual time on an axis (monotonic or calendar), or `None` in real time.
 fn virtual_time(axis: Axis) -> Option<i64> {
     VirtualClock::get()?.now_on(axis)
 }

@@ -18,21 +18,21 @@ use crate::time_value::{
 };
 use crate::virtual_clock::VirtualClock;
 
-/// Longest wait of the provider before the descriptors are looked at again: not all of them need be
-/// the provider's.
+/// Longest wait of the provider, in nanoseconds, before the descriptors are tested again, because some of them may not
+/// be the provider's.
 const SLICE: u64 = MILLISECOND;
 
-/// Descriptors that a call waits for.
+/// The owner of the descriptors for which a call waits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watched {
     Nothing,
-    /// At least one is the provider's.
+    /// At least one of the descriptors belongs to the provider.
     Owned,
     Foreign,
 }
 
 impl Watched {
-    /// Returns whose these descriptors are; negative ones do not count.
+    /// Returns to whom these descriptors belong; negative ones do not count.
     fn of(clock: VirtualClock, fds: impl Iterator<Item = c_int>) -> Watched {
         let mut watched = Watched::Nothing;
         for fd in fds.filter(|&fd| fd >= 0) {
@@ -98,21 +98,21 @@ fn wait_until_ready(
     (0, Some(0))
 }
 
-/// Returns a timeout in milliseconds as nanoseconds; `None` is no timeout.
+/// Converts a timeout in milliseconds to nanoseconds; `None` means that there is no timeout.
 fn from_milliseconds(timeout: c_int) -> Option<u64> {
     u64::try_from(timeout).ok().map(|timeout| timeout * MILLISECOND)
 }
 
-/// Returns a timeout in milliseconds, rounded up; -1 for no timeout.
+/// Converts a timeout to milliseconds, rounded up; -1 means that there is no timeout.
 fn to_milliseconds(timeout: Option<u64>) -> c_int {
     timeout
         .map_or(-1, |timeout| c_int::try_from(timeout.div_ceil(MILLISECOND)).unwrap_or(c_int::MAX))
 }
 
-/// Timeout that a caller passed by address.
+/// A timeout that a caller passed by address, after it was checked.
 enum Given {
     Valid(Option<u64>),
-    /// The real function returns an error.
+    /// The timeout is invalid, for which the real function returns an error.
     Invalid,
 }
 
@@ -150,7 +150,7 @@ fn with_timespec(timeout: Option<u64>, wait: impl FnOnce(*const timespec) -> c_i
     wait(timeout.as_ref().map_or(core::ptr::null(), core::ptr::from_ref))
 }
 
-/// Returns the descriptors of poll(2).
+/// Returns the file descriptors of a call of poll(2).
 ///
 /// # Safety
 /// `fds` points to `count` structures while the iterator is used.
@@ -267,7 +267,7 @@ impl Sets {
         Some(Sets { addresses, words, saved })
     }
 
-    /// Writes the saved sets back.
+    /// Writes the saved sets back to the application's memory.
     ///
     /// # Safety
     /// The sets are still there.
@@ -281,7 +281,7 @@ impl Sets {
         }
     }
 
-    /// Returns the descriptors that are in a set.
+    /// Returns the file descriptors that are in the sets of a select(2) call.
     fn fds(&self) -> impl Iterator<Item = c_int> {
         let sets = self.saved.iter().flat_map(|set| set.iter().enumerate());
         sets.flat_map(|(word, &bits)| {

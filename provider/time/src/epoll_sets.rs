@@ -14,12 +14,13 @@ use libc::epoll_event;
 use crate::real;
 use crate::virtual_clock::{VirtualClock, is_inside_provider, is_registered};
 
-/// More than the sets and descriptors of an MPI library and of its launcher's client.
+/// Largest number of recorded pairs of an epoll set and a descriptor: more than an MPI library and its launcher's
+/// client use.
 const PAIRS: usize = 256;
 const EMPTY: u64 = u64::MAX;
 
 static TABLE: [AtomicU64; PAIRS] = [const { AtomicU64::new(EMPTY) }; PAIRS];
-/// Number of pairs that were recorded over an older one.
+/// Number of recorded pairs (epoll set, descriptor) that replaced an older pair.
 static REPLACED: AtomicUsize = AtomicUsize::new(0);
 
 fn pair(set: c_int, fd: c_int) -> u64 {
@@ -30,7 +31,7 @@ fn set_of(pair: u64) -> u32 {
     (pair >> 32) as u32
 }
 
-/// Returns whether a set contains a descriptor of the provider.
+/// Returns whether an epoll set contains a descriptor of the provider.
 pub(crate) fn contains_owned(clock: VirtualClock, set: c_int) -> bool {
     TABLE.iter().map(|slot| slot.load(Ordering::Relaxed)).any(|pair| {
         let fd = (pair as u32).cast_signed();
@@ -53,7 +54,7 @@ fn record(pair: u64) {
     }
 }
 
-/// Removes the pairs that `select` returns true for.
+/// Removes the recorded pairs (epoll set, descriptor) for which `select` returns true.
 fn forget(select: impl Fn(u64) -> bool) {
     for slot in &TABLE {
         let pair = slot.load(Ordering::Relaxed);
@@ -88,7 +89,7 @@ unsafe extern "C-unwind" fn epoll_ctl(
     status
 }
 
-/// Forgets the pairs of a closed set whose number a new one has.
+/// Removes the recorded pairs of a closed epoll set whose number a new set has, and returns that number.
 fn forget_predecessor(set: c_int) -> c_int {
     if set >= 0 {
         forget(|pair| set_of(pair) == set.cast_unsigned());
@@ -96,14 +97,14 @@ fn forget_predecessor(set: c_int) -> c_int {
     set
 }
 
-/// Makes an epoll set: epoll_create(2).
+/// Creates an epoll set: epoll_create(2).
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
     // SAFETY: epoll_create(2) takes a number, and refuses those that it does not allow.
     forget_predecessor(unsafe { real::epoll_create(size) })
 }
 
-/// Makes an epoll set: epoll_create1(2).
+/// Creates an epoll set: epoll_create1(2).
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
     // SAFETY: epoll_create1(2) takes a number, and refuses those that it does not allow.

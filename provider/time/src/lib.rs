@@ -32,7 +32,7 @@
 //! than FD_SETSIZE bits. A signal ends a wait in virtual time late: the wait runs to its end, or to
 //! the end of its slice of 1 ms.
 //!
-//! The library also interposes MPI_Finalize, to report the end of the program, and the functions
+//! The library also interposes `pthread_create`, so that threads compute beside each other, MPI_Finalize, to report the end of the program, and the functions
 //! that set signal handlers and masks or execute programs (see the module `tsc`).
 //!
 //! The functions that a signal handler or a memory allocator may call allocate no memory and take
@@ -48,6 +48,7 @@ mod futex;
 mod locks;
 mod real;
 mod sleeps;
+mod threads;
 mod time_value;
 mod timers;
 #[cfg(target_arch = "x86_64")]
@@ -56,10 +57,10 @@ mod virtual_clock;
 
 use core::ffi::c_int;
 
-/// Functions and constants of the provider's virtual clock.
+/// Functions and constants of the provider's virtual clock, which the provider registers.
 #[repr(C)]
 pub struct ClockTable {
-    /// Size of this structure in bytes.
+    /// Size of this structure in bytes, by which the library detects another version of it.
     pub size: usize,
     /// Returns the virtual time in nanoseconds on the axis of CLOCK_MONOTONIC, or 0 once the
     /// process is no longer in virtual time. Each call may advance the time a little.
@@ -72,10 +73,14 @@ pub struct ClockTable {
     /// Returns 1 if the descriptor is one that the provider handed out for waiting (FI_WAIT_FD),
     /// that is, one that becomes readable by the provider's progress; otherwise 0.
     pub owns: extern "C" fn(fd: c_int) -> c_int,
-    /// CLOCK_REALTIME minus CLOCK_MONOTONIC in virtual time, in nanoseconds.
+    /// CLOCK_REALTIME minus CLOCK_MONOTONIC in virtual time, in nanoseconds, for the calendar.
     pub calendar: i64,
-    /// Called when the process enters MPI_Finalize.
+    /// Function that is called when the process enters MPI_Finalize.
     pub ending: extern "C" fn(),
+    /// Returns the virtual time at which a thread begins that the calling thread creates. Its axis is the provider's.
+    pub create: extern "C" fn() -> u64,
+    /// Called by a new thread, which counts its computation from the time `created` that `create` returned.
+    pub begin: extern "C" fn(created: u64),
     /// Called by sched_yield. Returns 1 if the call is to reach the kernel, 0 if it is to return at once.
     pub yields: extern "C" fn() -> c_int,
 }

@@ -16,24 +16,24 @@ use crate::real;
 use crate::time_value::{MILLISECOND, nanoseconds, timespec_from};
 use crate::virtual_clock::{Axis, VirtualClock, is_registered};
 
-/// Results of the thread functions of C11 in glibc.
+/// Result codes of the C11 thread functions in glibc.
 pub(crate) const THRD_ERROR: c_int = 2;
 const THRD_TIMEDOUT: c_int = 4;
 
-/// Longest wait in real time before virtual time advances.
+/// Longest wait in real time, in nanoseconds, before virtual time advances by as much.
 const SLICE: u64 = MILLISECOND;
-/// A time that has passed on every clock.
+/// An absolute time that has passed on every clock.
 const PASSED: timespec = timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Clock of an absolute time.
+/// The clock to which an absolute time refers.
 #[derive(Clone, Copy)]
 enum TimeBase {
     Clock(clockid_t),
-    /// The condition variable knows its clock: CLOCK_REALTIME or CLOCK_MONOTONIC.
+    /// The time refers to the condition variable's own clock, CLOCK_REALTIME or CLOCK_MONOTONIC.
     OfCondition,
 }
 
-/// Returns the real time of a clock after a span of nanoseconds.
+/// Returns the real time of a clock that is a span of nanoseconds after now.
 pub(crate) fn real_time_after(clock: clockid_t, span: u64) -> timespec {
     let mut now = PASSED;
     // SAFETY: clock_gettime(2) writes one timespec, into a local variable.
@@ -92,7 +92,7 @@ fn wait_in_slices<R: Copy>(
     }
 }
 
-/// Waits in slices for something that no lock of the caller protects.
+/// Waits in slices for something that no lock of the caller protects, such as a semaphore.
 fn wait_unlocked<R: Copy>(
     clock: clockid_t,
     time: *const timespec,
@@ -106,27 +106,27 @@ fn wait_unlocked<R: Copy>(
     })
 }
 
-/// Returns whether a function returned ETIMEDOUT.
+/// Returns whether the result of a pthread function is ETIMEDOUT.
 fn is_timeout(result: c_int) -> bool {
     result == ETIMEDOUT
 }
 
-/// Returns whether a function returned -1 with errno ETIMEDOUT.
+/// Returns whether a function returned -1 and set errno to ETIMEDOUT.
 fn is_timeout_in_errno(result: c_int) -> bool {
     result == -1 && real::errno() == ETIMEDOUT
 }
 
-/// Numbers of wake-ups of condition variables in virtual time, by a hash of their address.
+/// Number of wake-ups of condition variables in virtual time, counted by a hash of their address.
 static WAKEUPS: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
 
-/// Returns the counter of a condition variable. Those that share it wake up together.
+/// Returns the counter of wake-ups of a condition variable. Variables that share a counter wake up together.
 fn wakeups(cond: *const pthread_cond_t) -> &'static AtomicU32 {
     // Condition variables are 48 bytes long and often members of equal structures.
     let hash = cond.addr().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58;
     &WAKEUPS[hash % WAKEUPS.len()]
 }
 
-/// Counts a wake-up, before it happens.
+/// Counts a wake-up of a condition variable, before it happens.
 fn count_wakeup(cond: *const pthread_cond_t) {
     if is_registered() {
         wakeups(cond).fetch_add(1, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! The functions of the C library that this one stands in front of.
+//! The functions of the C library that the functions of this library replace.
 
 use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use core::mem::transmute;
@@ -14,14 +14,14 @@ use libc::{
 use crate::clocks::timeb;
 use crate::locks::THRD_ERROR;
 
-/// Returns the error number of this thread.
+/// Returns errno, the error number of the calling thread.
 pub(crate) fn errno() -> c_int {
     // SAFETY: __errno_location returns the address of an integer of this thread, valid while the
     // thread lives.
     unsafe { *libc::__errno_location() }
 }
 
-/// Sets the error number of this thread.
+/// Sets errno, the error number of the calling thread.
 pub(crate) fn set_errno(error: c_int) {
     // SAFETY: __errno_location returns the address of an integer of this thread, valid while the
     // thread lives.
@@ -68,7 +68,7 @@ fn resolve(cache: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     found
 }
 
-/// Returns the literal as a C string.
+/// Converts a string literal that ends with a zero byte to a C string.
 const fn c_string(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(text) => text,
@@ -80,14 +80,14 @@ const fn c_string(text: &'static str) -> &'static CStr {
 /// the result where the C library lacks the function.
 macro_rules! functions {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty = $missing:expr;)*) => {
-        /// Addresses of the functions that were found.
+        /// Addresses of the real functions of the C library that were found.
         #[allow(non_upper_case_globals)]
         mod found {
             use super::{AtomicPtr, c_void, null_mut};
             $(pub(super) static $name: AtomicPtr<c_void> = AtomicPtr::new(null_mut());)*
         }
 
-        /// Finds all functions.
+        /// Finds all real functions of the C library with dlsym(3).
         pub(crate) fn resolve_all() {
             $(resolve(&found::$name, const { c_string(concat!(stringify!($name), "\0")) });)*
         }
@@ -123,7 +123,13 @@ type Cond = *mut pthread_cond_t;
 type Words = *const *mut c_char;
 type RwLock = *mut pthread_rwlock_t;
 
+/// The function that a thread runs.
+pub(crate) type ThreadStart = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+
 functions! {
+    fn pthread_create(
+        thread: *mut pthread_t, attributes: *const libc::pthread_attr_t, start: ThreadStart, argument: *mut c_void
+    ) -> c_int = ENOSYS;
     fn MPI_Finalize() -> c_int = crate::finalize::call_in_local_library();
 
     fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int = fail_with_enosys();

@@ -18,38 +18,38 @@ use core::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 use crate::real;
 use crate::virtual_clock::VirtualClock;
 
-/// Variable that asks for the trap.
+/// Environment variable by which the user chooses what happens when a program reads the time-stamp counter (TSC).
 const VARIABLE: &core::ffi::CStr = c"SQUALL_TIME_TSC";
-/// Value of the variable that asks for the trap.
+/// Value of SQUALL_TIME_TSC with which reading the counter traps, so that the program gets virtual time.
 const TRAP: &[u8] = b"trap";
-/// Largest size of the vDSO's code.
+/// Largest size in bytes of the code of the kernel's vDSO.
 const VDSO_SIZE: usize = 64 << 10;
-/// Number of fractional bits of [`TICKS_PER_NS`].
+/// Number of fractional bits of the fixed-point number [`TICKS_PER_NS`].
 const FRACTION: u32 = 32;
 
-/// Counter and real time, nanoseconds, when this library was loaded.
+/// Time-stamp counter, and real time in nanoseconds, when this library was loaded.
 static LOADED_TICKS: AtomicU64 = AtomicU64::new(0);
 static LOADED_NS: AtomicI64 = AtomicI64::new(0);
-/// Counter and virtual time, nanoseconds, when the process entered virtual time.
+/// Time-stamp counter, and virtual time in nanoseconds, when the process entered virtual time.
 static BASE_TICKS: AtomicU64 = AtomicU64::new(0);
 static BASE_NS: AtomicU64 = AtomicU64::new(0);
-/// Ticks of the counter a nanosecond, as a fixed-point number.
+/// Ticks of the time-stamp counter in a nanosecond, as a fixed-point number.
 static TICKS_PER_NS: AtomicU64 = AtomicU64::new(0);
-/// The trap is set in this process.
+/// Reading the time-stamp counter traps in this process.
 static TRAPPED: AtomicBool = AtomicBool::new(false);
-/// Address of the vDSO.
+/// Address of the kernel's vDSO in this process.
 static VDSO: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-/// The program's own action for SIGSEGV: a function's address, SIG_DFL or SIG_IGN; and its flags.
+/// The program's own action for SIGSEGV: a function's address, SIG_DFL or SIG_IGN; and the flags of the action.
 static ACTION: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static ACTION_FLAGS: AtomicI64 = AtomicI64::new(0);
 
-/// Reads the counter.
+/// Reads the time-stamp counter of the processor.
 fn read_counter() -> u64 {
     // SAFETY: every x86-64 processor has the instruction; where it is trapped, the handler emulates it.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Reads the real monotonic clock, in nanoseconds.
+/// Returns the real time of the monotonic clock, in nanoseconds.
 fn read_clock() -> i64 {
     let mut now = MaybeUninit::<libc::timespec>::zeroed();
     // SAFETY: the structure is a local variable, and zero is a value of it.
@@ -60,7 +60,7 @@ fn read_clock() -> i64 {
     now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
 }
 
-/// Traps the instructions in this thread, or lets it execute them. Returns whether that is possible.
+/// Makes the instructions that read the counter trap in this thread, or allows them. Returns whether that is possible.
 fn set_trap(trapped: bool) -> bool {
     let mode = if trapped { libc::PR_TSC_SIGSEGV } else { libc::PR_TSC_ENABLE };
     // SAFETY: prctl(2) with PR_SET_TSC takes a number and changes a flag of the calling thread.
@@ -75,7 +75,7 @@ pub(crate) fn initialize() {
     LOADED_NS.store(read_clock(), Ordering::Relaxed);
 }
 
-/// Returns whether the user asks for the trap.
+/// Returns whether the user asks for the trap of time-stamp counter reads (SQUALL_TIME_TSC=trap).
 fn is_wanted() -> bool {
     // SAFETY: getenv(3) takes a C string, and returns NULL or one that lasts until the environment
     // changes, which no thread of this process does while it enters virtual time.
@@ -85,7 +85,7 @@ fn is_wanted() -> bool {
     }
 }
 
-/// Sets the trap, if the user asks for it, because the process enters virtual time.
+/// Makes reads of the time-stamp counter trap, if the user asks for it, because the process enters virtual time.
 pub(crate) fn begin_trapping() {
     if !is_wanted() || TRAPPED.load(Ordering::Acquire) {
         return;
@@ -153,7 +153,7 @@ fn virtual_counter() -> u64 {
     BASE_TICKS.load(Ordering::Relaxed).wrapping_add(ticks as u64)
 }
 
-/// Reads the real counter in a thread that is trapped.
+/// Reads the real time-stamp counter in a thread in which such reads trap.
 fn real_counter() -> u64 {
     set_trap(false);
     let ticks = read_counter();
@@ -161,7 +161,7 @@ fn real_counter() -> u64 {
     ticks
 }
 
-/// Emulates a trapped instruction, or takes the program's own action for the signal.
+/// Handles SIGSEGV: emulates a trapped read of the time-stamp counter, or takes the program's own action.
 extern "C" fn handle_trap(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes the context of the interrupted thread to a handler with SA_SIGINFO, and
     // nobody else uses it meanwhile.
@@ -192,7 +192,7 @@ extern "C" fn handle_trap(signal: c_int, info: *mut libc::siginfo_t, context: *m
     registers[libc::REG_RIP as usize] = (at + length).cast_signed() as i64;
 }
 
-/// Takes the program's own action for a SIGSEGV that is not the trap's.
+/// Takes the program's own action for a SIGSEGV that no read of the counter caused.
 fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let action = ACTION.load(Ordering::Relaxed) as usize;
     if action == libc::SIG_DFL || action == libc::SIG_IGN {
@@ -219,7 +219,7 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     }
 }
 
-/// Sets or returns the action for a signal: sigaction(2). That for SIGSEGV is kept for [`pass_on`].
+/// Sets or returns the action for a signal: sigaction(2). The action for SIGSEGV is kept for [`pass_on`].
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn sigaction(
     signal: c_int,
@@ -277,7 +277,7 @@ unsafe fn mask_without_sigsegv(how: c_int, set: *const libc::sigset_t) -> Option
     }
 }
 
-/// Changes the mask of this thread: pthread_sigmask(3). SIGSEGV stays unblocked.
+/// Changes the signal mask of this thread: pthread_sigmask(3). SIGSEGV stays unblocked.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn pthread_sigmask(
     how: c_int,
@@ -291,7 +291,7 @@ unsafe extern "C-unwind" fn pthread_sigmask(
     }
 }
 
-/// Changes the mask of this thread: sigprocmask(2). SIGSEGV stays unblocked.
+/// Changes the signal mask of this thread: sigprocmask(2). SIGSEGV stays unblocked.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn sigprocmask(
     how: c_int,
@@ -305,7 +305,7 @@ unsafe extern "C-unwind" fn sigprocmask(
     }
 }
 
-/// Calls `function`, which executes a program, with the trap off in this thread.
+/// Calls `function`, which executes a program, while reads of the counter do not trap in this thread.
 fn without_trap<T>(function: impl FnOnce() -> T) -> T {
     let trapped = TRAPPED.load(Ordering::Acquire);
     if trapped {
@@ -320,7 +320,7 @@ fn without_trap<T>(function: impl FnOnce() -> T) -> T {
 
 type Strings = *const *mut c_char;
 
-/// Defines functions that execute programs.
+/// Defines replacements of functions that execute programs, which run with the trap off.
 macro_rules! executing {
     ($($(#[$about:meta])* fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
         $(
@@ -340,9 +340,9 @@ executing! {
     fn execve(path: *const c_char, words: Strings, environment: Strings) -> c_int;
     /// Executes a program: execv(3).
     fn execv(path: *const c_char, words: Strings) -> c_int;
-    /// Executes a program of PATH: execvp(3).
+    /// Executes a program that is searched in PATH: execvp(3).
     fn execvp(name: *const c_char, words: Strings) -> c_int;
-    /// Executes a program of PATH with an environment: execvpe(3).
+    /// Executes a program that is searched in PATH, with an environment: execvpe(3).
     fn execvpe(name: *const c_char, words: Strings, environment: Strings) -> c_int;
     /// Runs a command of the shell: system(3).
     fn system(command: *const c_char) -> c_int;
@@ -353,7 +353,7 @@ executing! {
         pid: *mut libc::pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void,
         words: Strings, environment: Strings
     ) -> c_int;
-    /// Runs a program of PATH: posix_spawnp(3).
+    /// Runs a program that is searched in PATH: posix_spawnp(3).
     fn posix_spawnp(
         pid: *mut libc::pid_t, name: *const c_char, actions: *const c_void, attributes: *const c_void,
         words: Strings, environment: Strings

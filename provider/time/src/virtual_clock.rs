@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use crate::ClockTable;
 use crate::real::{errno, set_errno};
 
-/// The provider's table, or NULL in real time.
+/// The table of clock functions that the provider registered, or NULL in real time.
 static TABLE: AtomicPtr<ClockTable> = AtomicPtr::new(null_mut());
 
 thread_local! {
@@ -42,22 +42,22 @@ pub(crate) unsafe extern "C" fn unregister_after_fork() {
     crate::tsc::end_in_child();
 }
 
-/// Returns whether the provider has registered its table.
+/// Returns whether the provider has registered its table, so that the process is in virtual time.
 pub(crate) fn is_registered() -> bool {
     !TABLE.load(Ordering::Acquire).is_null()
 }
 
-/// Axis on which a program gives a time.
+/// The origin from which a program counts a time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Axis {
-    /// Times of CLOCK_MONOTONIC.
+    /// Times since the origin of CLOCK_MONOTONIC.
     Monotonic,
-    /// Times of CLOCK_REALTIME.
+    /// Times since the origin of CLOCK_REALTIME (1970).
     Calendar,
 }
 
 impl Axis {
-    /// Returns the axis of a clock; `None` for clocks that stay real.
+    /// Returns the axis of a system clock; `None` for clocks that show real time even in virtual time.
     pub(crate) fn of_clock(clock: libc::clockid_t) -> Option<Axis> {
         match clock {
             libc::CLOCK_MONOTONIC
@@ -74,12 +74,12 @@ impl Axis {
     }
 }
 
-/// The provider's virtual clock, in a process that is in virtual time.
+/// The provider's virtual clock, for a process that is in virtual time.
 #[derive(Clone, Copy)]
 pub(crate) struct VirtualClock(&'static ClockTable);
 
 impl VirtualClock {
-    /// Returns the clock, or `None` if the caller is to use the real functions.
+    /// Returns the virtual clock, or `None` if the caller must use the real functions.
     pub(crate) fn get() -> Option<VirtualClock> {
         let table = TABLE.load(Ordering::Acquire);
         if table.is_null() || INSIDE_PROVIDER.get() {
@@ -159,12 +159,22 @@ impl VirtualClock {
         call_provider(|| (self.0.ending)());
     }
 
-    /// Returns whether a call of sched_yield is to reach the kernel.
+    /// Returns the virtual time at which a thread begins that the calling thread creates.
+    pub(crate) fn time_of_new_thread(self) -> u64 {
+        call_provider(|| (self.0.create)())
+    }
+
+    /// Begins the calling thread, which was created at `created`.
+    pub(crate) fn begin_thread(self, created: u64) {
+        call_provider(|| (self.0.begin)(created));
+    }
+
+    /// Returns whether a call of sched_yield must reach the kernel.
     pub(crate) fn yields(self) -> bool {
         call_provider(|| (self.0.yields)()) != 0
     }
 
-    /// Returns whether a descriptor becomes readable by the provider's progress.
+    /// Returns whether progress of the provider makes a descriptor readable.
     pub(crate) fn owns(self, fd: c_int) -> bool {
         fd >= 0 && call_provider(|| (self.0.owns)(fd)) != 0
     }
@@ -186,7 +196,7 @@ fn call_provider<T>(function: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Returns whether a function of the provider runs in this thread.
+/// Returns whether a function of the provider is running in this thread.
 pub(crate) fn is_inside_provider() -> bool {
     INSIDE_PROVIDER.get()
 }

@@ -19,17 +19,18 @@ pub(super) trait Flag {
 /// The fences that keep the two steps of each side in order.
 pub(super) trait Fences {
     type Flag: Flag;
-    /// Stands between the fast side's steps. It orders the compiler alone, not the processor.
+    /// Executes between the steps of the fast side. It orders the compiler alone, not the processor.
     fn fast();
-    /// Stands between the slow side's steps. Every thread of the process passes a full barrier.
+    /// Executes between the steps of the slow side. Every thread of the process passes a full barrier.
     fn slow();
 }
 
-/// A lock that one thread takes cheaply and others dearly; see the module's documentation.
+/// A lock that is cheap for the one thread of the fast side and expensive for the others; see the module's
+/// documentation.
 pub(super) struct AsymmetricLock<F: Fences> {
-    /// The fast side holds the lock.
+    /// The thread of the fast side holds the lock.
     fast: F::Flag,
-    /// A thread of the slow side holds the lock, or tries to take it.
+    /// A thread of the slow side holds the lock, or waits for it.
     slow: F::Flag,
 }
 
@@ -62,7 +63,7 @@ impl<F: Fences> AsymmetricLock<F> {
         true
     }
 
-    /// Releases the lock on the fast side.
+    /// Releases the lock, held by the thread of the fast side.
     #[inline]
     pub(super) fn unlock_fast(&self) {
         self.fast.store(false, Ordering::Release);
@@ -81,7 +82,7 @@ impl<F: Fences> AsymmetricLock<F> {
         true
     }
 
-    /// Releases the lock on the slow side.
+    /// Releases the lock, held by a thread of the slow side.
     pub(super) fn unlock_slow(&self) {
         self.slow.store(false, Ordering::Release);
     }
@@ -116,7 +117,7 @@ mod model {
         }
     }
 
-    /// Full fences on both sides, as assumed of membarrier(2).
+    /// Full memory fences on both sides, as the model assumes of membarrier(2).
     struct FullFences;
 
     impl Fences for FullFences {
@@ -129,7 +130,7 @@ mod model {
         }
     }
 
-    /// No fence at all.
+    /// No memory fence at all, with which the model must find an error.
     struct NoFences;
 
     impl Fences for NoFences {

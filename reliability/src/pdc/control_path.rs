@@ -5,10 +5,11 @@ use super::detour::Detour;
 use crate::base::Psn;
 use crate::types::{ControlOut, ControlPacket, PeerKey};
 
-/// Additional copies of an acknowledgement that the peer seems not to have received.
+/// Number of paths besides the first on which the answer to a probe is sent when earlier answers
+/// were lost.
 const COPIES: u8 = 2;
 
-/// Value for no path. Paths are below it.
+/// Value that stands for no path; paths have smaller numbers.
 const NO_PATH: u16 = u16::MAX;
 
 /// The path of a context's control packets, and whether some wait.
@@ -18,52 +19,56 @@ pub(crate) struct ControlPath {
     /// The last path on which an acknowledgement certainly arrived; [`NO_PATH`] if it was abandoned
     /// since for losing one.
     proven: u16,
-    /// The set of entropies that all packets of the context carry.
+    /// The set of source-port values (entropies) that all packets of the context use.
     detour: Detour,
-    /// The first packet whose acknowledgement can only have been sent on `path`.
+    /// The first received packet that was acknowledged only on the current path, never on an
+    /// earlier one.
     since: Psn,
-    /// Times in a row that the peer asked for facts that an acknowledgement should have reported.
+    /// Number of consecutive times that the peer asked about packets whose acknowledgement should
+    /// have reached it.
     unheard: u8,
-    /// Some packets wait, and the context is in [`crate::shared::ControlQueue`].
+    /// The context is in the list of those with control packets to send
+    /// ([`crate::shared::ControlQueue`]).
     listed: bool,
 }
 
 impl ControlPath {
-    /// Starts on `path`; the first packet to receive is `start`.
+    /// Starts with control packets on `path`; `start` is the first PSN that the peer will send.
     pub(super) fn new(path: u16, start: Psn) -> Self {
         let detour = Detour::default();
         Self { path, proven: NO_PATH, detour, since: start, unheard: 0, listed: false }
     }
 
-    /// Returns a packet without data for `peer` on the current path.
+    /// Returns a control packet for `peer`, to be sent on the current path.
     #[inline]
     pub(super) const fn control_out(&self, peer: PeerKey, packet: ControlPacket) -> ControlOut {
         ControlOut { peer, path: self.detour.entropy(self.path), packet }
     }
 
-    /// Returns the set of entropies that packets carry.
+    /// Returns the set of source-port values (entropies) that the context's packets use.
     #[inline]
     pub(super) const fn detour(&self) -> Detour {
         self.detour
     }
 
-    /// Changes to other entropies, because the peer answers on none of the paths.
+    /// Changes to another set of source-port values (entropies), because the peer answers on none
+    /// of the paths.
     pub(super) fn take_detour(&mut self, paths: u16) {
         self.detour.advance(paths);
         self.proven = NO_PATH;
     }
 
-    /// Returns the current path.
+    /// Returns the path on which control packets are sent at present.
     pub(super) const fn path(&self) -> u16 {
         self.path
     }
 
-    /// Uses `path`, because a probe arrived over it.
+    /// Sends control packets on `path` from now on, because a probe of the peer arrived over it.
     pub(super) fn set_path(&mut self, path: u16) {
         self.path = path;
     }
 
-    /// Returns whether the endpoint knows that some packets wait.
+    /// Returns whether the context is in the endpoint's list of those with control packets to send.
     #[inline]
     pub(crate) const fn is_listed(&self) -> bool {
         self.listed
@@ -110,7 +115,7 @@ impl ControlPath {
         if self.unheard > 1 { COPIES } else { 0 }
     }
 
-    /// Records that the peer knows that everything up to `psn` arrived.
+    /// Records that the peer knows that everything up to `psn` arrived here.
     #[inline]
     pub(super) fn confirm(&mut self, psn: Psn) {
         if !psn.is_before(self.since) {

@@ -9,15 +9,15 @@
 
 use crate::base::entropy_count;
 
-/// The set of entropy values that the packets of a context carry.
+/// The set of source-port values (entropies) that the packets of a context use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Detour {
-    /// The offset that is added to a path of the selector.
+    /// The number added to each path of the selector, which gives the entropy index.
     offset: u16,
 }
 
 impl Detour {
-    /// Returns the entropy index of one of the selector's paths.
+    /// Returns the entropy index that stands for `path` of the selector in this set.
     #[inline]
     pub(super) const fn entropy(self, path: u16) -> u16 {
         path + self.offset

@@ -19,14 +19,15 @@ const CLOSE_TRIES: u8 = 6;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
     Open,
-    /// An initiator waits for its last acknowledgements. A target requests the close.
+    /// Nothing new is sent: an initiator waits for its last acknowledgements, and a target requests
+    /// the close.
     Draining,
     /// An initiator has sent, or is about to send, its Close Command. Its PSN is the one after the
     /// last packet's.
     Closing,
 }
 
-/// The state of a context after a call.
+/// Whether a context lives on after a call, and if not, how it ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Alive,
@@ -38,18 +39,18 @@ pub(crate) enum Outcome {
 /// leaves (again).
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
-    /// The context was opened by this endpoint.
+    /// This endpoint opened the context.
     initiator: bool,
     phase: Phase,
-    /// The engine expects more data on the context.
+    /// The engine expects more data on the context, so that it must not be closed as idle.
     busy: bool,
     /// The context waits for the handshake with its peer: nothing may be sent.
     awaits_handshake: bool,
     /// The peer asked for the close although the context had been in use lately.
     parting: bool,
-    /// The delivery mode, which the initiator chose.
+    /// The delivery mode of the context (RUD or ROD), which its initiator chose.
     mode: Mode,
-    /// Times that a Close Command or Close Request was sent.
+    /// Times that this end sent a Close Command or Close Request.
     asked: u8,
     /// The time at which a packet was last sent or something new was received; while draining, at
     /// which anything was received.
@@ -75,13 +76,13 @@ impl Lifecycle {
         self.initiator
     }
 
-    /// Returns the delivery mode.
+    /// Returns the delivery mode of the context (RUD or ROD).
     #[inline]
     pub(crate) const fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Sets the delivery mode.
+    /// Sets the delivery mode of the context (RUD or ROD).
     pub(super) const fn set_mode(&mut self, mode: Mode) {
         self.mode = mode;
     }
@@ -115,7 +116,7 @@ impl Lifecycle {
         }
     }
 
-    /// Records that data arrived.
+    /// Records that a data packet arrived at `now`, which keeps the context alive in any phase.
     #[inline]
     pub(crate) fn on_data(&mut self, now: Time) {
         self.used_at = now;
@@ -140,7 +141,7 @@ impl Lifecycle {
         self.awaits_handshake = true;
     }
 
-    /// Lets packets leave, because the handshake is complete.
+    /// Lets packets leave, because the handshake with the peer is complete.
     pub(super) fn release(&mut self, now: Time) {
         self.awaits_handshake = false;
         self.used_at = now;
@@ -177,7 +178,7 @@ impl Lifecycle {
         self.parting
     }
 
-    /// Starts to close the context, unless it already has.
+    /// Starts to close the context, unless it is closing already.
     pub(super) fn drain(&mut self, now: Time, timers: &mut Deadlines) {
         if self.phase == Phase::Open {
             self.phase = Phase::Draining;
@@ -188,7 +189,8 @@ impl Lifecycle {
         }
     }
 
-    /// Sends the Close Command once everything is acknowledged (`drained`).
+    /// Starts to send the Close Command if the context is draining and everything is acknowledged
+    /// (`drained`).
     #[inline]
     pub(super) fn step(
         &mut self,

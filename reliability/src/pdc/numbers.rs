@@ -1,4 +1,4 @@
-//! The identity of a context, and the headers that carry it.
+//! The numbers that identify a context, and the headers that carry them.
 
 use super::detour::Detour;
 use crate::base::Psn;
@@ -10,7 +10,7 @@ use crate::wire::{
     Request, Speculation,
 };
 
-/// Returns the wire's form of a request's congestion-control state.
+/// Returns congestion control's state for a request as the wire's header field CCC.
 #[inline]
 const fn ccc_of(state: cc::RequestState) -> Ccc {
     match state {
@@ -23,16 +23,16 @@ const fn ccc_of(state: cc::RequestState) -> Ccc {
     }
 }
 
-/// The numbers that identify a context at this end and on the wire.
+/// The numbers that identify a context at this end and in packets.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     pub(crate) id: PdcId,
     pub(crate) peer: PeerKey,
-    /// This end's context number on the wire; 0 names no context.
+    /// This end's number of the context on the wire; 0 names no context.
     pub(crate) local: u16,
-    /// The peer's context number; zero until it is known.
+    /// The peer's number of the context on the wire; zero until the peer has answered.
     pub(crate) remote: u16,
-    /// The first PSN in either direction.
+    /// The first PSN of the context, which is the same in both directions.
     pub(crate) start: Psn,
 }
 
@@ -43,7 +43,7 @@ impl Numbers {
         self.remote != 0
     }
 
-    /// Sets the peer's context number, unless it is known.
+    /// Sets the peer's number of the context, unless it is known already.
     #[inline]
     pub(super) fn connect(&mut self, remote: u16) {
         if !self.is_connected() {
@@ -51,7 +51,7 @@ impl Numbers {
         }
     }
 
-    /// Returns the grant of a departing packet, with its header.
+    /// Returns the permission to send a packet that leaves, with its PDS header.
     #[inline]
     pub(super) fn grant(&self, departure: &Departure, detour: Detour, mode: Mode) -> TxGrant {
         let psn = departure.psn;
@@ -80,7 +80,7 @@ impl Numbers {
         }
     }
 
-    /// Returns a NACK for the packet `psn`; `end` is one past the newest packet received.
+    /// Returns a NACK that refuses the packet `psn`; `end` is one past the newest packet received.
     pub(super) fn nack(
         &self,
         psn: Psn,
@@ -123,7 +123,7 @@ impl Numbers {
         }
     }
 
-    /// Returns a control packet about `psn`.
+    /// Returns a control packet of this context with the given kind, PSN and payload.
     pub(super) const fn control(&self, kind: ControlKind, psn: Psn, payload: u32) -> Control {
         Control {
             kind,

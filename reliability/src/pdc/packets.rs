@@ -25,7 +25,8 @@ impl<D: Copy> Pdc<D> {
         self.control_path.control_out(self.numbers.peer, packet)
     }
 
-    /// Returns an acknowledgement that reports `body`.
+    /// Returns an ACK packet with the content of `body` and the signals of the receiver's
+    /// congestion control.
     #[inline]
     pub(super) fn ack(
         &mut self,

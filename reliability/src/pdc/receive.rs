@@ -1,4 +1,4 @@
-//! The handling of packets that arrive on a context.
+//! Handling of the packets that arrive on a packet delivery context.
 
 use super::{Outcome, Pdc, Phase};
 use crate::base::{Psn, Time};
@@ -13,18 +13,18 @@ use crate::wire::{
     Response,
 };
 
-/// A packet that the engine processes, until its [`Delivery`] is spent.
+/// A data packet that the engine is processing, until the engine spends its [`Delivery`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
     id: PdcId,
     received: ReceivedPsn,
     arrival: Arrival,
-    /// Credit that the peer wants in all, in nominal bytes.
+    /// Total credit that the peer wants since the context opened, in nominal bytes.
     demand: Option<u64>,
 }
 
 impl Pending {
-    /// Returns whether this is packet `psn` of context `id`.
+    /// Returns whether the pending packet is packet `psn` of context `id`.
     #[inline]
     pub(crate) fn is(&self, id: PdcId, psn: Psn) -> bool {
         self.id == id && self.received.psn == psn
@@ -143,7 +143,7 @@ impl<D: Copy> Pdc<D> {
         self.rx.record(now, &pending.received, response, config, &mut self.timers, pool);
     }
 
-    /// Gives the response that the acknowledgement of packet `psn` carries.
+    /// Sets the response that the acknowledgement of packet `psn` will carry.
     pub(crate) fn answer(&mut self, psn: Psn, response: Response, prompt: bool) {
         self.rx.answer(psn, response);
         if prompt {
@@ -151,13 +151,13 @@ impl<D: Copy> Pdc<D> {
         }
     }
 
-    /// Sends a NACK with `code`, because the engine cannot accept the packet.
+    /// Sends a NACK with `code`, because the engine cannot accept the pending packet.
     pub(crate) fn refuse(&mut self, pending: &Pending, code: NackCode, shared: &mut Shared<D>) {
         let ReceivedPsn { psn, retx, .. } = pending.received;
         self.send_nack(psn, (retx, pending.arrival.ce), code, shared);
     }
 
-    /// Informs the receiver's congestion control of a data packet.
+    /// Reports a data packet that arrived to the receiver's part of congestion control.
     #[inline]
     fn count_arrival(
         &mut self,
@@ -171,7 +171,8 @@ impl<D: Copy> Pdc<D> {
         shared.receiver.on_rx(now, self.rx.flow_mut(), &meta);
     }
 
-    /// Informs the receiver's congestion control of `count` new data packets, all like `arrival`.
+    /// Reports `count` new data packets, all like `arrival`, to the receiver's part of congestion
+    /// control.
     #[inline]
     pub(super) fn count_arrivals(
         &mut self,
@@ -183,7 +184,7 @@ impl<D: Copy> Pdc<D> {
         shared.receiver.on_rx_run(now, self.rx.flow_mut(), &meta, count);
     }
 
-    /// Describes a data packet to the receiver's congestion control.
+    /// Returns a description of a data packet for the receiver's part of congestion control.
     #[inline]
     fn describe(
         &self,

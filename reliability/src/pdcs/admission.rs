@@ -47,25 +47,25 @@ impl Association {
     }
 }
 
-/// A handshake with a peer.
+/// A completed handshake with a peer, from which the start PSNs of contexts follow.
 #[derive(Clone, Copy, Debug)]
 struct Handshake {
     association: Association,
-    /// The next turn of this end.
+    /// The turn of this end's next context: a count that enters its start PSN.
     turn: u32,
-    /// The next turn of the peer, as far as known.
+    /// The turn of the peer's next context, as far as this end knows.
     expected: u32,
 }
 
-/// The handshakes with one peer.
+/// The completed handshakes with one peer, at most one begun by each end.
 #[derive(Clone, Copy, Debug, Default)]
 struct PeerHandshakes {
-    /// The handshake that this end began, and the one that the peer began.
+    /// The completed handshake that this end began, and the one that the peer began.
     known: [Option<Handshake>; 2],
     /// The last forgotten handshake that the peer began. It cannot be learned again, or its
     /// contexts could be opened a second time.
     over: Option<Association>,
-    /// The peer is outside the job.
+    /// The peer does not belong to this endpoint's job.
     outside: bool,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Admission {
     turn: u32,
 }
 
-/// The handshakes with all peers.
+/// The verified peers of an endpoint: the completed handshakes with each of them.
 #[derive(Debug, Default)]
 pub struct Admissions {
     peers: BTreeMap<PeerKey, PeerHandshakes>,
@@ -103,13 +103,13 @@ impl Admissions {
         true
     }
 
-    /// Returns whether the peer is verified.
+    /// Returns whether a handshake with the peer is complete.
     #[must_use]
     pub fn is_verified(&self, peer: PeerKey) -> bool {
         self.peers.get(&peer).is_some_and(|exchanges| exchanges.known.iter().any(Option::is_some))
     }
 
-    /// Returns the association of the last handshake that this end began (`asked`), or the peer.
+    /// Returns the shared secret of the last handshake that this end began (`asked`), or the peer.
     #[must_use]
     pub fn association(&self, peer: PeerKey, asked: bool) -> Option<Association> {
         let exchange = self.peers.get(&peer)?.known[usize::from(!asked)];
@@ -124,12 +124,12 @@ impl Admissions {
         }
     }
 
-    /// Adds a peer that passes no handshake, and sets whether it is outside the job.
+    /// Adds a peer that need not pass a handshake, and sets whether it is outside the job.
     pub fn add_unverified(&mut self, peer: PeerKey, outside: bool) {
         self.peers.entry(peer).or_default().outside = outside;
     }
 
-    /// Returns whether a peer is outside the job.
+    /// Returns whether the peer does not belong to this endpoint's job.
     pub(super) fn is_outside(&self, peer: PeerKey) -> bool {
         self.peers.get(&peer).is_some_and(|exchanges| exchanges.outside)
     }
@@ -144,7 +144,7 @@ impl Admissions {
         }
     }
 
-    /// Discards everything about the peer, also which handshake was its last.
+    /// Discards everything about the peer, even which handshake was its last.
     pub(super) fn remove(&mut self, peer: PeerKey) {
         self.peers.remove(&peer);
     }

@@ -16,7 +16,7 @@ use crate::types::{Delivery, PdcId, QueuedPacket};
 /// packets outstanding when it cuts them, and sends all their fragments before any new packet.
 const MAX_ORIGINALS: usize = 2 * MAX_WINDOW as usize;
 
-/// The state that a receiver keeps of originals that are replaced by fragments.
+/// The packets (originals) that arrive as fragments on one context, while fragments are missing.
 #[derive(Debug, Default)]
 pub(crate) struct Originals {
     /// The number of fragments that are still to come, and the number of all, by the PSN of the original.
@@ -33,7 +33,7 @@ impl Originals {
         }
     }
 
-    /// Records that one of the `count` fragments of `original`, which is accepted, was taken.
+    /// Records that one of the `count` fragments of `original`, which is acceptable, was taken.
     fn take(&mut self, original: Psn, count: u8) {
         let (left, _) = self.missing.entry(original.0).or_insert((count, count));
         *left = left.saturating_sub(1);

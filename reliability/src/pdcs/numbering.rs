@@ -1,4 +1,4 @@
-//! The context numbers on the wire.
+//! The numbers by which packets name contexts: a secret permutation of the slots in the table.
 
 use crate::base::SecretRng;
 
@@ -13,18 +13,18 @@ const ROUNDS: usize = 4;
 /// secret permutation of the slot: a Feistel network on its two bytes.
 #[derive(Debug)]
 pub(super) struct ContextNumbers {
-    /// The random functions. `None` numbers contexts in the order of their slots, for networks
-    /// where no packets are forged.
+    /// The four random functions of the permutation, as tables. `None` numbers contexts in the
+    /// order of their slots, for networks where no packets are forged.
     rounds: Option<Box<[[u8; 256]; ROUNDS]>>,
 }
 
 impl ContextNumbers {
-    /// Returns a mapping that keeps the order of the slots.
+    /// Returns a mapping that numbers contexts in the order of their slots.
     pub(super) const fn sequential() -> Self {
         Self { rounds: None }
     }
 
-    /// Returns a mapping whose order only `secret` determines.
+    /// Returns a mapping of slots to numbers that cannot be guessed without `secret`.
     pub(super) fn secret(secret: &mut SecretRng) -> Self {
         let mut rounds = Box::new([[0; 256]; ROUNDS]);
         for value in rounds.as_flattened_mut().chunks_exact_mut(4) {
@@ -33,7 +33,7 @@ impl ContextNumbers {
         Self { rounds: Some(rounds) }
     }
 
-    /// Returns the number of the context in `slot`, which is below 65535.
+    /// Returns the number of the context in `slot` on the wire; `slot` is below 65535.
     #[inline]
     pub(super) fn number(&self, slot: u16) -> u16 {
         let Some(rounds) = &self.rounds else { return slot + 1 };

@@ -7,19 +7,19 @@ use crate::cc::RatePacket;
 use crate::pdc::{Outcome, on_rates};
 use crate::types::{PdcId, PeerKey};
 
-/// A rate packet to send.
+/// A rate packet to send to a peer.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RatePacketOut {
-    /// The destination.
+    /// The peer to which the packet goes.
     pub peer: PeerKey,
     /// The context whose data takes the same path; `None` for a packet that goes back to its sender.
     pub id: Option<PdcId>,
-    /// The packet, with its path ([`RatePacket::path`]).
+    /// The content of the packet, and the path that it takes ([`RatePacket::path`]).
     pub packet: RatePacket,
 }
 
 impl<D: Copy> Pdcs<D> {
-    /// Returns whether rate packets wait to be sent.
+    /// Returns whether rate packets of this endpoint wait to be sent.
     #[must_use]
     #[inline]
     pub fn has_rate_packets(&self) -> bool {

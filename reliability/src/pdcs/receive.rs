@@ -1,4 +1,5 @@
-//! The calls that hand in packets: they find the context of each and handle it there.
+//! The calls by which the engine hands in packets: they find the context of each and handle it
+//! there.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use crate::wire::{Ack, Control, ControlKind, Dest, Mode, Nack, NackCode, Request
 /// The divisor for the share of all contexts that peers outside the job may open together, and for the share of a
 /// peer's contexts that one of them may open.
 const OUTSIDE: usize = 4;
-/// The divisor for the share of all contexts that is reserved for those that this endpoint opens.
+/// The divisor that gives the share of all contexts that is reserved for those that this endpoint
+/// opens.
 const OWN: usize = 4;
 
 impl<D: Copy> Pdcs<D> {
@@ -362,7 +364,7 @@ impl<D: Copy> Pdcs<D> {
     }
 }
 
-/// Returns a NACK from an end that has no context for the packet.
+/// Returns a NACK for a packet of whose context this end knows nothing.
 const fn stateless_nack(pds: &Request, code: NackCode, ce: bool) -> Nack {
     Nack {
         ce,

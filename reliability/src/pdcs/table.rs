@@ -1,4 +1,4 @@
-//! The table of contexts by slot, and records of contexts that are gone.
+//! The packet delivery contexts of an endpoint by slot, and records of contexts that are gone.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,14 +13,14 @@ use crate::types::{Origin, PdcId, PeerKey, Refusal};
 /// the old context do not reach a new one with its number.
 const MIN_FREE: usize = 64;
 
-/// A slot of the table, with its context if it has one.
+/// A slot of the table, which holds a context or is free.
 #[derive(Debug)]
 pub(super) struct Entry<D> {
-    /// Times that the slot was used, which wrap.
+    /// Number of contexts that were in the slot before, which wraps.
     generation: u16,
-    /// The context is with a peer outside the job.
+    /// The context in the slot is with a peer outside the job.
     outside: bool,
-    /// The last PSN of the contexts that were in the slot.
+    /// The PSN after the last one that contexts in this slot sent.
     last: Psn,
     pdc: Option<Box<Pdc<D>>>,
 }
@@ -42,18 +42,18 @@ impl ClosedContexts {
     }
 }
 
-/// All contexts of an endpoint.
+/// The packet delivery contexts of an endpoint.
 #[derive(Debug)]
 pub(super) struct Table<D> {
     numbering: ContextNumbers,
     entries: Vec<Entry<D>>,
-    /// The free slots; the one that is free for the longest time is first.
+    /// The free slots; the one that has been free longest is first.
     free: VecDeque<u16>,
-    /// The number of contexts with peers outside the job.
+    /// The number of contexts whose peer is outside the job.
     outside: usize,
-    /// The slots of accepted contexts by peer and the peer's number.
+    /// The slots of contexts that peers opened, by peer and the peer's number of the context.
     accepted: BTreeMap<(PeerKey, u16), u16>,
-    /// The recently ended contexts, by peer.
+    /// The contexts that each peer opened and that ended recently.
     closed: BTreeMap<PeerKey, ClosedContexts>,
 }
 
@@ -69,24 +69,24 @@ impl<D: Copy> Table<D> {
         }
     }
 
-    /// Returns the number of contexts.
+    /// Returns the number of contexts in the table.
     pub(super) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
-    /// Returns the number of slots, used or free. All slots are below it.
+    /// Returns the number of slots, used or free. All slot numbers are below it.
     pub(super) fn places(&self) -> usize {
         self.entries.len()
     }
 
-    /// Returns the context with this name; `None` when it is gone.
+    /// Returns the context `id`; `None` when it is gone.
     #[inline]
     pub(super) fn get(&self, id: PdcId) -> Option<&Pdc<D>> {
         let entry = self.entries.get(id.slot())?;
         entry.pdc.as_deref().filter(|_| entry.generation == id.generation())
     }
 
-    /// Returns the context with this name for changes; `None` when it is gone.
+    /// Returns the context `id` for changes; `None` when it is gone.
     #[inline]
     pub(super) fn get_mut(&mut self, id: PdcId) -> Option<&mut Pdc<D>> {
         let entry = self.entries.get_mut(id.slot())?;
@@ -96,19 +96,19 @@ impl<D: Copy> Table<D> {
         entry.pdc.as_deref_mut()
     }
 
-    /// Returns the context in a slot.
+    /// Returns the context in `slot`, if the slot holds one.
     #[inline]
     pub(super) fn at(&self, slot: u16) -> Option<&Pdc<D>> {
         self.entries.get(usize::from(slot))?.pdc.as_deref()
     }
 
-    /// Returns the context in a slot for changes.
+    /// Returns the context in `slot` for changes, if the slot holds one.
     #[inline]
     pub(super) fn at_mut(&mut self, slot: u16) -> Option<&mut Pdc<D>> {
         self.entries.get_mut(usize::from(slot))?.pdc.as_deref_mut()
     }
 
-    /// Returns the context with this number on the wire.
+    /// Returns the context that packets name by the number `dpdcid`, if it exists.
     #[inline]
     pub(super) fn by_number(&self, dpdcid: u16) -> Option<&Pdc<D>> {
         self.at(self.numbering.slot(dpdcid)?)
@@ -147,7 +147,7 @@ impl<D: Copy> Table<D> {
         Ok(pdc)
     }
 
-    /// Returns an iterator over the contexts.
+    /// Returns an iterator over the contexts in the table.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Pdc<D>> {
         self.entries.iter().filter_map(|entry| entry.pdc.as_deref())
     }
@@ -163,7 +163,7 @@ impl<D: Copy> Table<D> {
         Some(slot)
     }
 
-    /// Returns the name of the next context in a slot.
+    /// Returns the id that the next context in `slot` will have.
     pub(super) fn id(&self, slot: u16) -> PdcId {
         PdcId::new(slot, self.entries[usize::from(slot)].generation)
     }
@@ -173,12 +173,12 @@ impl<D: Copy> Table<D> {
         (self.numbering.number(slot), self.entries[usize::from(slot)].last)
     }
 
-    /// Returns the number of contexts that `peer` has open here.
+    /// Returns the number of contexts that `peer` has opened here and that are still open.
     pub(super) fn accepted_from(&self, peer: PeerKey) -> usize {
         self.accepted.range((peer, 0)..=(peer, u16::MAX)).count()
     }
 
-    /// Returns the number of contexts that peers have open here.
+    /// Returns the number of contexts that peers have opened here and that are still open.
     pub(super) fn accepted_total(&self) -> usize {
         self.accepted.len()
     }
@@ -230,7 +230,7 @@ impl<D: Copy> Table<D> {
         Some(pdc)
     }
 
-    /// Makes a slot free again. The context that was there sent PSNs before `last`.
+    /// Makes a slot free again. All PSNs that the slot's context sent are before `last`.
     pub(super) fn release(&mut self, slot: u16, last: Psn) {
         let entry = &mut self.entries[usize::from(slot)];
         entry.last = last;
@@ -238,7 +238,7 @@ impl<D: Copy> Table<D> {
         self.free.push_back(slot);
     }
 
-    /// Returns the slot of the context that `peer` opened as `number`.
+    /// Returns the slot of the context that `peer` opened and numbers `number`.
     pub(super) fn accepted(&self, peer: PeerKey, number: u16) -> Option<u16> {
         self.accepted.get(&(peer, number)).copied()
     }
@@ -259,7 +259,7 @@ impl<D: Copy> Table<D> {
         self.closed.get(&peer).is_some_and(|closed| closed.last.iter().any(which))
     }
 
-    /// Forgets the ended contexts of `peer`.
+    /// Forgets which contexts of `peer` ended recently.
     pub(super) fn forget(&mut self, peer: PeerKey) {
         self.closed.remove(&peer);
     }

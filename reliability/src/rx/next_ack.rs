@@ -1,4 +1,4 @@
-//! The time and the subject of the next acknowledgement.
+//! When the next ACK leaves, and which received packet it is about (its subject).
 
 use crate::base::{Psn, Span, Time};
 use crate::config::Config;
@@ -7,33 +7,33 @@ use crate::config::Config;
 /// peer measures a round trip.
 #[derive(Debug)]
 pub(super) struct NextAck {
-    /// The newest subject; the first PSN before there was one.
+    /// The PSN of the newest subject; the first PSN of the context before there was one.
     psn: Psn,
-    /// The time at which the subject arrived.
+    /// The time at which the subject, or the probe to answer, arrived.
     at: Time,
     retx: bool,
-    /// True when a packet since the last ACK was marked.
+    /// True when a packet that arrived since the last ACK was marked Congestion Experienced.
     ce: bool,
-    /// True while no ACK was about the subject.
+    /// True while no ACK about the subject was sent.
     fresh: bool,
-    /// True when an ACK must leave in this round.
+    /// True when an ACK must leave in the current round of polling.
     due: bool,
-    /// The opaque number of the probe to answer.
+    /// The opaque number of the peer's probe that the next ACK answers.
     probe: Option<u16>,
-    /// Bytes received since the last ACK. Small packets are rounded up.
+    /// Bytes received since the last ACK was sent, small packets rounded up.
     gathered: u32,
 }
 
-/// The subject of one ACK.
+/// The received packet that one ACK is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Subject {
-    /// The packet; `None` if an ACK was about it before.
+    /// The PSN of the packet; `None` if an ACK was about it before.
     pub(super) psn: Option<Psn>,
-    /// True for a retransmission.
+    /// True if the packet was a retransmission.
     pub(super) retx: bool,
-    /// True when a packet since the last ACK was marked.
+    /// True when a packet that arrived since the last ACK was marked Congestion Experienced.
     pub(super) ce: bool,
-    /// The time at which the packet or the probe arrived.
+    /// The time at which the packet, or the probe to answer, arrived.
     pub(super) at: Time,
 }
 
@@ -72,7 +72,8 @@ impl NextAck {
         self.retx = retx;
     }
 
-    /// Counts `bytes` received. Returns the longest time that their ACK may be delayed.
+    /// Counts `bytes` received. Returns the longest time that the ACK of these bytes may be
+    /// delayed.
     #[inline]
     pub(super) fn count_bytes(&mut self, bytes: u32, config: &Config) -> Span {
         self.gathered = self.gathered.saturating_add(bytes);
@@ -80,13 +81,13 @@ impl NextAck {
         if self.gathered >= config.ack_soon() { config.ack_linger } else { config.ack_delay }
     }
 
-    /// Makes an ACK leave in this round.
+    /// Makes an ACK leave in the current round of polling.
     #[inline]
     pub(super) fn request(&mut self) {
         self.due = true;
     }
 
-    /// Makes an ACK leave in this round that answers a probe.
+    /// Makes an ACK that answers a probe leave in the current round of polling.
     pub(super) fn answer(&mut self, now: Time, opaque: u16) {
         self.probe = Some(opaque);
         self.at = now;
@@ -98,19 +99,19 @@ impl NextAck {
         self.due
     }
 
-    /// Returns the opaque number of the probe to answer.
+    /// Returns the opaque number of the peer's probe that the next ACK answers.
     #[inline]
     pub(super) const fn probe(&self) -> Option<u16> {
         self.probe
     }
 
-    /// Returns whether a packet arrived that no ACK was about.
+    /// Returns whether a packet arrived that no ACK has been about.
     #[inline]
     pub(super) const fn is_fresh(&self) -> bool {
         self.fresh
     }
 
-    /// Takes the subject of an ACK that is being made.
+    /// Takes the subject for an ACK that is being built.
     #[inline]
     pub(super) fn take_subject(&mut self) -> Subject {
         let fresh = core::mem::replace(&mut self.fresh, false);
@@ -119,7 +120,7 @@ impl NextAck {
         Subject { psn, retx: fresh && self.retx, ce, at: self.at }
     }
 
-    /// Records that everything received is acknowledged.
+    /// Records that the ACKs sent cover everything received so far.
     #[inline]
     pub(super) fn on_complete(&mut self) {
         self.due = false;

@@ -8,30 +8,32 @@ use crate::cc::{self, Hops};
 use crate::pdcs::Originals;
 use crate::wire::Response;
 
-/// A response that the peer has not cleared yet.
+/// A guaranteed response, kept until the peer confirms that it arrived (clears it).
 #[derive(Clone, Copy, Debug)]
 struct StoredResponse {
     psn: Psn,
     response: Response,
-    /// The response must be sent, for the first time or again.
+    /// The response must be sent in the next ACK, for the first time or again.
     due: bool,
 }
 
-/// The parts, in a box that is allocated when one of them is first needed.
+/// The rarely needed parts of a receiving half, in a box that is allocated when one of them is
+/// first needed.
 #[derive(Debug, Default)]
 struct Parts {
-    /// The responses that the peer has not cleared yet, by PSN.
+    /// The guaranteed responses that the peer has not cleared yet, by PSN.
     responses: Vec<StoredResponse>,
     /// The default responses that the next ACKs carry, where ACKs carry one: that of the newest packet
     /// of each message.
     answers: VecDeque<(Psn, Response)>,
-    /// The last default response that was sent.
+    /// The default response that was sent last, and the PSN of its packet.
     last_answer: Option<(Psn, Response)>,
-    /// The missing packet of an ordered context that the peer was last informed of.
+    /// The missing packet of a context of ordered delivery about which the peer was last informed.
     reported_gap: Option<Psn>,
-    /// The peer's packets that it replaced by fragments.
+    /// The packets of the peer that arrive as fragments, and the fragments still missing.
     originals: Originals,
-    /// The credit that the peer wants in all, as far as known, in nominal bytes.
+    /// Total credit that the peer wants since the context opened, as far as known, in nominal
+    /// bytes.
     demanded: u64,
     /// The records that switches wrote into the packet that arrived last, where the next ACK sends them back.
     telemetry: Option<Box<Hops>>,
@@ -43,7 +45,7 @@ struct Parts {
 pub(crate) struct RareRx(Option<Box<Parts>>);
 
 impl RareRx {
-    /// Returns the peer's packets that it replaced by fragments.
+    /// Returns the packets of the peer that arrive as fragments.
     pub(crate) fn originals_mut(&mut self) -> &mut Originals {
         &mut self.0.get_or_insert_default().originals
     }
@@ -57,12 +59,12 @@ impl RareRx {
         demanded
     }
 
-    /// Returns the telemetry of the packet that the next ACK will be about.
+    /// Returns the telemetry of the packet that the next ACK will be about, to be echoed.
     pub(crate) fn telemetry(&self) -> &Hops {
         self.0.as_ref().and_then(|parts| parts.telemetry.as_deref()).unwrap_or_default()
     }
 
-    /// Keeps the telemetry of a packet that arrived.
+    /// Keeps the telemetry of a packet that arrived, to be echoed by its ACK.
     pub(crate) fn keep_telemetry(&mut self, hops: &Hops) {
         **self.0.get_or_insert_default().telemetry.get_or_insert_default() = *hops;
     }
@@ -77,13 +79,13 @@ impl RareRx {
         self.0.as_mut().map_or(&mut [], |parts| &mut parts.responses)
     }
 
-    /// Returns whether no response waits to be cleared.
+    /// Returns whether no guaranteed response waits to be cleared by the peer.
     #[inline]
     pub(super) fn has_no_responses(&self) -> bool {
         self.responses().is_empty()
     }
 
-    /// Returns the PSN of the oldest packet whose response is kept.
+    /// Returns the PSN of the oldest packet whose guaranteed response is kept.
     #[inline]
     pub(super) fn oldest_response(&self) -> Option<Psn> {
         self.responses().first().map(|stored| stored.psn)
@@ -123,24 +125,24 @@ impl RareRx {
         }
     }
 
-    /// Returns whether default responses wait for an ACK.
+    /// Returns whether default responses wait for an ACK that carries them.
     pub(super) fn has_answers(&self) -> bool {
         self.0.as_ref().is_some_and(|parts| !parts.answers.is_empty())
     }
 
-    /// Returns whether a response to packet `psn` is kept.
+    /// Returns whether a guaranteed response to packet `psn` is kept.
     pub(super) fn keeps_response(&self, psn: Psn) -> bool {
         self.responses().iter().any(|stored| stored.psn == psn)
     }
 
-    /// Stores the response to packet `psn` and sends it.
+    /// Keeps the guaranteed response to packet `psn`, and makes it due to be sent.
     pub(super) fn add_response(&mut self, psn: Psn, response: Response) {
         let all = &mut self.0.get_or_insert_default().responses;
         let at = all.partition_point(|stored| stored.psn.is_before(psn));
         all.insert(at, StoredResponse { psn, response, due: true });
     }
 
-    /// Sends the response to packet `psn` again; `false` if none is kept.
+    /// Makes the guaranteed response to packet `psn` due again; `false` if none is kept.
     #[inline]
     pub(super) fn resend_response(&mut self, psn: Psn) -> bool {
         let all = self.responses_mut();
@@ -151,7 +153,7 @@ impl RareRx {
         found.is_ok()
     }
 
-    /// Discards every response up to `psn`, which the peer has.
+    /// Discards every guaranteed response up to `psn`, which the peer has.
     #[inline]
     pub(super) fn clear_responses(&mut self, psn: Psn) {
         if let Some(parts) = &mut self.0 {
@@ -159,13 +161,13 @@ impl RareRx {
         }
     }
 
-    /// Returns whether a response is to be sent.
+    /// Returns whether a guaranteed response must be sent, for the first time or again.
     #[inline]
     pub(super) fn is_response_due(&self) -> bool {
         self.responses().iter().any(|stored| stored.due)
     }
 
-    /// Returns the next response to send, and the PSN of its packet.
+    /// Returns the next guaranteed response to send, and the PSN of its packet.
     #[inline]
     pub(super) fn take_due_response(&mut self) -> Option<(Psn, Response)> {
         let stored = self.responses_mut().iter_mut().find(|stored| stored.due)?;
@@ -173,8 +175,8 @@ impl RareRx {
         Some((stored.psn, stored.response))
     }
 
-    /// Clears the bits of their packets in a SACK bitmap that begins at `from`. Only the ACK that
-    /// carries the response acknowledges such a packet.
+    /// Clears the bits of packets whose response is kept in a SACK bitmap that begins at `from`.
+    /// Only the ACK that carries the response acknowledges such a packet.
     #[inline]
     pub(super) fn hide_responses(&self, from: Psn, mut map: u64) -> u64 {
         for stored in self.responses() {

@@ -13,7 +13,7 @@ impl UnreportedRange {
         self.0.is_none()
     }
 
-    /// Adds `first..=last` to the range.
+    /// Adds the packets `first..=last` to those that no SACK has reported.
     #[inline]
     pub(super) fn add(&mut self, first: Psn, last: Psn) {
         self.0 = Some(match self.0 {

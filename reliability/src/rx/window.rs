@@ -4,14 +4,14 @@ use super::unreported::UnreportedRange;
 use crate::base::Psn;
 use crate::bitmap::Bitmap;
 
-/// The PSNs that were received.
+/// The receive window: which PSNs of the peer arrived.
 #[derive(Debug)]
 pub(crate) struct Window {
-    /// The oldest PSN not received.
+    /// The oldest PSN that has not been received.
     base: Psn,
-    /// One past the newest PSN received, never before `base`.
+    /// One past the newest PSN that was received, never before `base`.
     end: Psn,
-    /// The map of the packets ahead; only present while packets are missing before others.
+    /// The map of the packets received ahead of a missing one; only present while there are some.
     holes: Option<Holes>,
 }
 
@@ -22,14 +22,14 @@ pub(crate) struct Holes(Box<AheadPsns>);
 
 #[derive(Debug)]
 struct AheadPsns {
-    /// The number of packets received at or after the window's base (`ooo_count`); not zero while
-    /// borrowed.
+    /// The number of packets received ahead of the oldest missing one (`ooo_count`); not zero while
+    /// the map is borrowed.
     count: u16,
-    /// Their bits.
+    /// The bits of the PSNs that arrived ahead of a missing one.
     bits: Bitmap,
-    /// The packets whose SACK bits were not sent yet.
+    /// The packets received out of order that no SACK has reported yet.
     unreported: UnreportedRange,
-    /// The newest packet with AR that has a hole before it.
+    /// The newest packet that asks for a prompt ACK (flag AR) and has a hole before it.
     asked_behind: Option<Psn>,
 }
 
@@ -69,19 +69,19 @@ impl Window {
         Self { base: start, end: start, holes: None }
     }
 
-    /// Returns the oldest PSN not received.
+    /// Returns the oldest PSN that has not been received.
     #[inline]
     pub(crate) const fn base(&self) -> Psn {
         self.base
     }
 
-    /// Returns one past the newest PSN received.
+    /// Returns one past the newest PSN that was received.
     #[inline]
     pub(crate) const fn end(&self) -> Psn {
         self.end
     }
 
-    /// Returns the number of packets received out of order.
+    /// Returns the number of packets received ahead of a missing one (`ooo_count`).
     #[inline]
     pub(crate) fn ahead(&self) -> u16 {
         self.holes.as_ref().map_or(0, |holes| holes.0.count)
@@ -177,13 +177,13 @@ impl Window {
         self.holes.as_mut().map(|holes| &mut holes.0.unreported)
     }
 
-    /// Returns whether all packets received out of order are reported.
+    /// Returns whether SACKs have reported all packets received out of order.
     #[inline]
     pub(super) fn is_reported(&self) -> bool {
         self.holes.as_ref().is_none_or(|holes| holes.0.unreported.is_empty())
     }
 
-    /// Returns the map to `pool`. No packet may be received afterwards.
+    /// Returns the map of packets received ahead to `pool`. No packet may be received afterwards.
     pub(super) fn return_holes(&mut self, pool: &mut Vec<Holes>) {
         if let Some(mut holes) = self.holes.take() {
             holes.0.bits.clear();

@@ -1,4 +1,4 @@
-//! The handling of acknowledgements in a sending half.
+//! Handling of the ACKs that arrive for a sending half.
 
 use super::overtaken::{OvertakenPackets, PathOrder};
 use super::recovery::{OutstandingPackets, reordering};
@@ -13,21 +13,21 @@ use crate::shared::Shared;
 use crate::types::{Event, PdcId};
 use crate::wire::{Ack, AckExt, CcState, DartState, NsccState, Response, ResponseOpcode};
 
-/// PSNs that a late ACK may end before the oldest outstanding packet and still be valid.
+/// How far before the oldest outstanding packet, in PSNs, a late ACK may end and still be valid.
 const LATE_ACK: i32 = 2 * 4096;
 
-/// The facts that an ACK carries.
+/// The content of an ACK that arrived, as a sending half needs it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AckFacts<'a> {
     cack: Psn,
-    /// The packet that the ACK is about; `None` in the answer to a probe.
+    /// The PSN of the packet that the ACK is about; `None` in the answer to a probe.
     ack_psn: Option<Psn>,
     probe: Option<u16>,
     sack_base: Psn,
     sack_map: u64,
     mpr: u8,
     state: Option<NsccState>,
-    /// Packets received out of order, if the peer counts them.
+    /// Number of packets that the peer has received out of order, if the peer counts them.
     ooo: Option<u16>,
     ce: bool,
     retx: bool,
@@ -35,25 +35,25 @@ pub(crate) struct AckFacts<'a> {
     extension: AlgorithmFacts<'a>,
 }
 
-/// What only some algorithms read of an ACK.
+/// Signal of an ACK that only some congestion controls read.
 #[derive(Clone, Copy, Debug)]
 enum AlgorithmFacts<'a> {
     None,
-    /// The low bits of the sum of all credit granted, in units of the wire.
+    /// Total credit that the peer granted, as the low bits of a number in the wire's unit.
     Credit(u32),
-    /// The peer's line: the number of its senders, and this flow's share.
+    /// The number of senders that share the peer's line, and this flow's share of the line.
     Share(u16, u16),
-    /// The records that switches wrote into the packet that the ACK is about.
+    /// The telemetry records of the packet that the ACK is about.
     Telemetry(&'a cc::Hops),
 }
 
-/// The validity of an ACK.
+/// Whether an ACK can be about packets that were sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Credible,
-    /// The ACK is too old to mean anything.
+    /// The ACK ends so long before the oldest outstanding packet that it is ignored.
     Stale,
-    /// The ACK acknowledges a packet that was never sent.
+    /// The ACK acknowledges a packet that was never sent, so it is forged or broken.
     Impossible,
 }
 
@@ -105,7 +105,7 @@ impl<'a> AckFacts<'a> {
         }
     }
 
-    /// Returns whether the ACK carries a response.
+    /// Returns whether the ACK carries a SES response.
     #[inline]
     pub(crate) const fn is_answer(&self) -> bool {
         self.response.is_some()
@@ -137,31 +137,32 @@ impl<'a> AckFacts<'a> {
     }
 }
 
-/// A measured round-trip time.
+/// A round-trip time that an ACK measured.
 #[derive(Clone, Copy, Debug)]
 struct RoundTrip {
-    /// The time without the peer's service time, if that is known.
+    /// The round-trip time without the peer's service time, if that is known.
     net: Option<Span>,
     whole: Span,
 }
 
-/// The packets that one ACK newly acknowledged.
+/// The packets that one ACK acknowledged for the first time.
 #[derive(Debug, Default)]
 pub(crate) struct AckGain {
-    /// Nominal bytes of the packets.
+    /// Nominal bytes of the newly acknowledged packets.
     pub(crate) bytes: u32,
     pub(crate) packets: u16,
-    /// True when a round ended with the ACK.
+    /// True when a round trip, as congestion control counts them, ended with the ACK.
     pub(crate) round_end: bool,
-    /// The path of the probe that the ACK answers.
+    /// The path of the probe that the ACK answers, which therefore works.
     pub(crate) open_path: Option<u16>,
     /// The path of the packet that the ACK reports as marked.
     pub(crate) marked: Option<u16>,
-    /// The path that was last reported to the selector as good.
+    /// The path about which the path selector was last told that it is good.
     credited: Option<u16>,
 }
 
-/// Handles a valid ACK for the sending half `tx` of context `id`. Returns what it acknowledged.
+/// Handles a valid ACK for the sending half `tx` of context `id`. Returns what the ACK
+/// acknowledged.
 #[inline]
 pub(crate) fn on_ack<D: Copy>(
     tx: &mut Tx<D>,
@@ -176,7 +177,7 @@ pub(crate) fn on_ack<D: Copy>(
     one.gain
 }
 
-/// The state while one ACK is handled.
+/// Everything that the handling of one ACK reads or changes.
 struct Acknowledgement<'a, D> {
     tx: &'a mut Tx<D>,
     now: Time,
@@ -326,7 +327,7 @@ impl<'a, D: Copy> Acknowledgement<'a, D> {
         }
     }
 
-    /// Returns what only some algorithms read of the ACK.
+    /// Returns the ACK's signal that only some congestion controls read.
     #[inline]
     fn take_extension(&mut self) -> cc::FeedbackExtension<'a> {
         match self.ack.extension {
@@ -370,7 +371,8 @@ impl<'a, D: Copy> Acknowledgement<'a, D> {
         }
     }
 
-    /// Handles that the peer answered the packet at `at` with a response of its own.
+    /// Handles that the peer answered the packet at place `at` of the ring with a response of its
+    /// own.
     fn take_response(&mut self, at: usize, response: &Response) {
         if self.tx.ring.slot(at).is_acked() {
             return;
@@ -386,7 +388,7 @@ impl<'a, D: Copy> Acknowledgement<'a, D> {
         self.tx.rare_mut().clear.send_by(when, psn, self.timers);
     }
 
-    /// Takes everything up to the cumulative acknowledgement.
+    /// Marks all packets up to the ACK's cumulative PSN as acknowledged.
     #[inline]
     fn take_cumulative(&mut self) {
         while !self.tx.ring.is_empty() && !self.tx.ring.base().is_after(self.ack.cack) {
@@ -401,7 +403,7 @@ impl<'a, D: Copy> Acknowledgement<'a, D> {
         }
     }
 
-    /// Takes the oldest `count` packets, which left as a run and are in flight.
+    /// Marks the oldest `count` packets, which left as a run and are in flight, as acknowledged.
     #[inline]
     fn take_oldest(&mut self, count: usize) {
         let slot = self.tx.ring.slot(0);
@@ -414,8 +416,8 @@ impl<'a, D: Copy> Acknowledgement<'a, D> {
         self.shared.events.push_back(Event::Acked { id: self.id, desc, count });
     }
 
-    /// Takes the packets that the peer has although earlier ones are missing: those of the SACK
-    /// bitmap, and the packet that the ACK is about.
+    /// Marks packets as acknowledged that the peer has although earlier ones are missing: those of
+    /// the SACK bitmap, and the packet that the ACK is about.
     #[inline]
     fn take_sack(&mut self) {
         let mut map = self.ack.sack_map;
@@ -433,7 +435,8 @@ impl<'a, D: Copy> Acknowledgement<'a, D> {
         }
     }
 
-    /// Takes the packet at `at`, which the peer answered with the default response.
+    /// Marks the packet at place `at` of the ring, which the peer answered with the default
+    /// response, as acknowledged.
     #[inline]
     fn take_default(&mut self, at: usize) {
         if !self.tx.ring.slot(at).is_acked() {
@@ -457,7 +460,7 @@ impl<'a, D: Copy> Acknowledgement<'a, D> {
         desc
     }
 
-    /// Counts nominal bytes and packets that newly arrived by `path`.
+    /// Counts nominal bytes and packets that the ACK newly acknowledges and that left on `path`.
     #[inline]
     fn count(&mut self, (bytes, packets): (u32, u16), path: u16, marked: bool) {
         self.tx.flow.add_delivered(bytes, &mut self.shared.groups);
@@ -496,14 +499,14 @@ impl<'a, D: Copy> Acknowledgement<'a, D> {
         self.tx.flow.round_ends(base, next, delivered, &mut self.shared.groups)
     }
 
-    /// Returns the nominal bytes that the congestion-control context delivered since `slot` was
-    /// last sent.
+    /// Returns the nominal bytes that were delivered in the congestion-control context since `slot`
+    /// was last sent.
     #[inline]
     fn delivered_since(&self, slot: &Slot<D>) -> u32 {
         self.tx.flow.total_delivered(&self.shared.groups).wrapping_sub(slot.delivered)
     }
 
-    /// Returns whether congestion control needs telemetry of switches and none arrived.
+    /// Returns whether congestion control needs telemetry from switches and has received none.
     #[cold]
     fn lacks_telemetry(&self) -> bool {
         self.tx.flow.metrics(&self.shared.groups).ungranted
@@ -529,7 +532,7 @@ impl<'a, D: Copy> Acknowledgement<'a, D> {
 
     // Losses.
 
-    /// Takes the oldest missing packets, up to a window, for lost if more packets are out of order
+    /// Declares the oldest missing packets, up to a window, lost if more packets are out of order
     /// than spraying explains.
     #[inline]
     fn recover(&mut self, ooo: u16) {
@@ -567,7 +570,7 @@ impl<'a, D: Copy> Acknowledgement<'a, D> {
         }
     }
 
-    /// Takes packets for lost that several later packets on the same path overtook.
+    /// Declares packets lost that several later packets on the same path overtook.
     #[inline]
     fn sweep_overtaken(&mut self) {
         let order = self.tx.rare.as_ref().map_or_else(PathOrder::default, |rare| rare.order);
@@ -582,7 +585,7 @@ impl<'a, D: Copy> Acknowledgement<'a, D> {
         );
     }
 
-    /// Returns the round-trip time without queues.
+    /// Returns the round-trip time to the peer without time in queues.
     #[inline]
     fn unloaded_rtt(&self) -> Span {
         self.tx.rtt.unloaded_rtt(self.tx.flow.metrics(&self.shared.groups).base_rtt)

@@ -46,7 +46,7 @@ impl<D: Copy> Tx<D> {
         if self.ring.queued() == 0 { self.ready.wanted() } else { self.ring.queued_nominal() }
     }
 
-    /// Returns when a packet that must wait now may be sent; [`Timer::Departure`].
+    /// Returns when the next packet, which must wait now, may be sent ([`Timer::Departure`]).
     #[inline]
     pub(crate) fn departure_at(&self, now: Time, shared: &Shared<D>) -> Time {
         if self.ready.is_reported() || self.ring.queued() == 0 && self.ready.wanted() == 0 {
@@ -70,7 +70,7 @@ impl<D: Copy> Tx<D> {
         self.loss_timer.deadline(connected, longer, config)
     }
 
-    /// Returns how long the oldest packet has waited for an answer.
+    /// Returns how long the peer has owed an answer about the oldest packet.
     pub(crate) fn waiting_time(&self, now: Time) -> Span {
         self.loss_timer.waiting_time(now)
     }
@@ -95,7 +95,7 @@ impl<D: Copy> Tx<D> {
         self.run_actions(feedback.now, timers, shared);
     }
 
-    /// Passes an event of the traffic to the congestion control and runs its actions.
+    /// Passes an event of the flow's traffic to the congestion control and runs its actions.
     pub(crate) fn on_event(
         &mut self,
         now: Time,
@@ -107,7 +107,7 @@ impl<D: Copy> Tx<D> {
         self.run_actions(now, timers, shared);
     }
 
-    /// Runs the congestion control's timer, which is due; [`Timer::Congestion`].
+    /// Runs the timer of the congestion control, which is due ([`Timer::Congestion`]).
     pub(crate) fn on_congestion_timer(
         &mut self,
         now: Time,
@@ -118,7 +118,7 @@ impl<D: Copy> Tx<D> {
         self.run_actions(now, timers, shared);
     }
 
-    /// Runs the actions that the congestion control requests.
+    /// Runs the actions that the congestion control requests, such as a probe.
     #[inline]
     fn run_actions(&mut self, now: Time, timers: &mut Deadlines, shared: &mut Shared<D>) {
         while let Some(action) = self.flow.poll_action(now, &mut shared.groups) {
@@ -207,7 +207,7 @@ impl<D: Copy> Tx<D> {
         }
     }
 
-    /// Returns whether a packet without data waits to be sent: a probe or a credit request.
+    /// Returns whether a control packet of the sending half is due: a probe or a credit request.
     #[inline]
     pub(crate) fn is_control_due(&self) -> bool {
         self.prober.is_due() || self.rare.as_ref().is_some_and(|rare| rare.credit.is_requested())
@@ -215,7 +215,7 @@ impl<D: Copy> Tx<D> {
 
     // Guaranteed delivery.
 
-    /// Handles the peer's request for a Clear Command.
+    /// Handles the peer's request to tell it which responses arrived (by a Clear Command).
     pub(crate) fn on_clear_request(&mut self, now: Time, timers: &mut Deadlines, config: &Config) {
         let (psn, rto) = (self.ring.base().minus(1), self.loss_timer.rto(&self.rtt, config));
         let clear = &mut self.rare_mut().clear;
@@ -224,12 +224,12 @@ impl<D: Copy> Tx<D> {
         }
     }
 
-    /// Records that the newest copy of the newest probe leaves on `path`.
+    /// Records the path on which the newest copy of the newest probe leaves.
     pub(crate) fn set_probe_path(&mut self, path: u16) {
         self.rare_mut().probe.set_copy_path(path);
     }
 
-    /// Returns the next packet without data to send, if one is due.
+    /// Returns the next control packet of the sending half, if one is due.
     #[inline]
     pub(crate) fn next_control(
         &mut self,
@@ -267,13 +267,13 @@ impl<D: Copy> Tx<D> {
     }
 }
 
-/// A packet without data that a sending half sends.
+/// A control packet that a sending half sends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TxControl {
-    /// A Clear Command: responses up to this PSN arrived.
+    /// A Clear Command: the peer may forget its responses up to this PSN.
     Clear(Psn),
-    /// A probe with this opaque number.
+    /// A probe that asks the peer what arrived, with the opaque number that its answer echoes.
     Probe(u16),
-    /// A request for this much credit in all, in bytes.
+    /// A request for credit: the total in bytes that the sender wants since the context opened.
     CreditRequest(u64),
 }

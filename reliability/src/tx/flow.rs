@@ -10,20 +10,20 @@ use crate::context::{Context, Groups};
 #[derive(Debug)]
 pub(crate) struct Flow {
     context: Context,
-    /// Nominal bytes of the packets in flight; at most those of 4095 packets of 64 KiB.
+    /// Nominal bytes of this flow's packets in flight; at most those of 4095 packets of 64 KiB.
     in_flight: u32,
-    /// Nominal bytes acknowledged, which wrap.
+    /// Nominal bytes of this flow that were acknowledged, which wrap.
     delivered: u32,
     /// The end of the current round: the round ends when all packets before this PSN are
     /// acknowledged.
     round: Psn,
-    /// True once it was reported that the peer's receiver works in another mode than congestion
-    /// control needs.
+    /// True once it was reported that the peer's receiver works in another congestion-control mode
+    /// than this sender needs.
     other_mode: bool,
 }
 
 impl Flow {
-    /// Makes a flow without packets in flight; the first packet gets `start`.
+    /// Creates a flow without packets in flight; the first packet gets PSN `start`.
     pub(super) const fn new(context: Context, start: Psn) -> Self {
         Self { context, in_flight: 0, delivered: 0, round: start, other_mode: false }
     }
@@ -33,37 +33,40 @@ impl Flow {
         &self.context
     }
 
-    /// Returns the nominal bytes of this flow in flight.
+    /// Returns the nominal bytes of this flow that are in flight.
     #[inline]
     pub(crate) const fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// Returns the nominal bytes in flight in the context.
+    /// Returns the nominal bytes in flight of all flows that share the congestion-control context.
     #[inline]
     pub(super) fn total_in_flight(&self, groups: &Groups) -> u64 {
         self.context.in_flight(self.in_flight, groups)
     }
 
-    /// Returns the nominal bytes delivered in the context, which wrap.
+    /// Returns the nominal bytes delivered by all flows that share the congestion-control context,
+    /// which wrap.
     #[inline]
     pub(super) fn total_delivered(&self, groups: &Groups) -> u32 {
         self.context.delivered(self.delivered, groups)
     }
 
-    /// Returns whether the peer's receiver works in another mode.
+    /// Returns whether it is known that the peer's receiver works in another congestion-control
+    /// mode.
     #[inline]
     pub(crate) const fn is_other_mode(&self) -> bool {
         self.other_mode
     }
 
-    /// Records that the peer's receiver works in another mode. Returns whether that was not known.
+    /// Records that the peer's receiver works in another congestion-control mode. Returns whether
+    /// that was not known before.
     #[inline]
     pub(super) fn set_other_mode(&mut self) -> bool {
         !core::mem::replace(&mut self.other_mode, true)
     }
 
-    /// Returns what the congestion control allows now.
+    /// Returns the limits that the congestion control sets on sending at `now`.
     #[inline]
     pub(super) fn budget(&self, now: Time, groups: &Groups) -> cc::Budget {
         self.context.cc(groups).budget(now)
@@ -89,7 +92,7 @@ impl Flow {
         self.fits(now, nominal, (&budget, train), groups)
     }
 
-    /// Returns what [`Flow::allows`] returns, with a budget that is already known.
+    /// Returns the result of [`Flow::allows`] for a budget that is already known.
     #[inline]
     pub(super) fn fits(
         &self,
@@ -190,7 +193,7 @@ impl Flow {
         (sent, stamp, full)
     }
 
-    /// Adds `bytes` to the bytes in flight.
+    /// Adds `bytes` to the flow's, and its group's, nominal bytes in flight.
     #[inline]
     fn add_in_flight(&mut self, bytes: u32, groups: &mut Groups) {
         self.in_flight += bytes;
@@ -199,7 +202,7 @@ impl Flow {
         }
     }
 
-    /// Removes `bytes` from the bytes in flight.
+    /// Removes `bytes` from the flow's, and its group's, nominal bytes in flight.
     #[inline]
     pub(super) fn remove_in_flight(&mut self, bytes: u32, groups: &mut Groups) {
         self.in_flight -= bytes;
@@ -208,7 +211,7 @@ impl Flow {
         }
     }
 
-    /// Adds `bytes` to the bytes delivered.
+    /// Adds `bytes` to the flow's, and its group's, nominal bytes delivered.
     #[inline]
     pub(super) fn add_delivered(&mut self, bytes: u32, groups: &mut Groups) {
         self.delivered = self.delivered.wrapping_add(bytes);
@@ -219,7 +222,7 @@ impl Flow {
 
     // Rounds.
 
-    /// Begins a round with the packet `next`.
+    /// Begins a round trip, which ends when all packets before `next` are acknowledged.
     #[inline]
     pub(super) fn begin_round(&mut self, next: Psn) {
         self.round = next;
@@ -268,7 +271,7 @@ impl Flow {
         self.context.cc_mut(groups).on_event(now, event);
     }
 
-    /// Returns the next action that the congestion control requests.
+    /// Returns the next action that the congestion control requests of this flow, if any.
     #[inline]
     pub(super) fn poll_action(
         &mut self,
@@ -287,21 +290,21 @@ impl Flow {
         self.context.cc_mut(groups).rate_packet(now)
     }
 
-    /// Returns when the congestion control's timer is due.
+    /// Returns when the timer of the congestion control is due; `NEVER` if it is stopped.
     #[inline]
     pub(crate) fn next_timer(&self, groups: &Groups) -> Time {
         self.context.cc(groups).next_timer().unwrap_or(Time::NEVER)
     }
 
-    /// Runs the congestion control's timer.
+    /// Runs the timer of the congestion control, which is due.
     pub(super) fn on_timer(&mut self, now: Time, groups: &mut Groups) {
         self.context.cc_mut(groups).on_timer(now);
     }
 
     // Other flows in the context.
 
-    /// Records that the flow has packets outstanding again. Returns whether the whole context was
-    /// idle.
+    /// Records that the flow has packets outstanding again. Returns whether no other flow of the
+    /// congestion-control context had any.
     #[inline]
     pub(super) fn resume(&self, groups: &mut Groups) -> bool {
         let Some(group) = self.context.shared_group(groups) else { return true };

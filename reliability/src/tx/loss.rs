@@ -9,7 +9,7 @@ use crate::deadlines::{Deadlines, Timer};
 use crate::shared::Shared;
 use crate::wire::NackCode;
 
-/// The flags of a NACK.
+/// The flags CE and RETX of a NACK.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NackFlags {
     pub(crate) ce: bool,
@@ -36,7 +36,7 @@ impl<D: Copy> Tx<D> {
         self.prober.interval(first, config.rto_max)
     }
 
-    /// Queues the packet at `at`, which is in flight, for retransmission.
+    /// Takes the packet at place `at` of the ring out of flight and queues it for retransmission.
     #[inline]
     pub(super) fn enqueue(&mut self, at: usize, cause: RetransmitCause, shared: &mut Shared<D>) {
         self.flow.remove_in_flight(self.ring.slot(at).nominal(), &mut shared.groups);
@@ -53,7 +53,7 @@ pub(crate) struct LossEvent<'a, D> {
 }
 
 impl<'a, D: Copy> LossEvent<'a, D> {
-    /// Makes the event at `now` for the sending half `tx` with its `timers`.
+    /// Creates the event at `now` for the sending half `tx` with its `timers`.
     #[inline]
     pub(crate) fn new(
         tx: &'a mut Tx<D>,
@@ -64,7 +64,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         Self { tx, now, timers, shared }
     }
 
-    /// Takes the packets in flight in `first..end` that match `which` for lost: queues them for
+    /// Declares the packets in flight in `first..end` that match `which` lost: queues them for
     /// retransmission and informs path selection and congestion control.
     pub(super) fn mark_lost(
         &mut self,
@@ -118,7 +118,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         }
     }
 
-    /// Ends the backoff of timeouts, because the peer answers.
+    /// Ends the exponential backoff of the retransmission timeout, because the peer answers.
     #[inline]
     fn on_answer(&mut self) {
         let config = &self.shared.config;
@@ -310,7 +310,7 @@ impl<'a, D: Copy> LossEvent<'a, D> {
         paths_exhausted
     }
 
-    /// Requests a probe about the other packets, unless one is unanswered.
+    /// Requests a probe about the packets in flight, unless one is unanswered.
     pub(super) fn request_probe(&mut self) {
         let trip = self.tx.rtt.mean();
         let rare = self.tx.rare.as_ref();
@@ -329,19 +329,19 @@ const fn cause_of(code: NackCode) -> RetransmitCause {
     }
 }
 
-/// The result of the retransmission timer.
+/// The result of an expiry of the retransmission timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Expiry {
-    /// No packet was late.
+    /// No packet had been in flight for a whole timeout.
     None,
-    /// A packet was late.
+    /// A packet had been in flight for a whole timeout.
     Timeout,
-    /// A packet was late, as several times before, and the peer cannot be probed: other paths
-    /// should be tried.
+    /// A packet had been in flight for a whole timeout, as several times before, and the peer
+    /// cannot be probed: other paths should be tried.
     TryOtherPaths,
 }
 
-/// Returns whether a NACK means that the target temporarily lacks a resource.
+/// Returns whether a NACK's code means that the target temporarily lacks a resource.
 const fn is_not_ready(code: NackCode) -> bool {
     matches!(
         code,

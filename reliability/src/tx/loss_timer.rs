@@ -8,7 +8,7 @@ use crate::deadlines::{Deadlines, Timer};
 use crate::tick::Tick;
 use crate::wait::Wait;
 
-/// Largest exponent of the backoff: 2^16 times the timeout, far beyond any `rto_max`.
+/// Largest exponent of the exponential backoff: 2^16 times the timeout, far beyond any `rto_max`.
 pub(super) const MAX_BACKOFF: u8 = 16;
 
 /// Largest exponent of the backoff while the peer answered within [`RECENT_ANSWER`]: four times the
@@ -36,18 +36,19 @@ const PATHS_IN_DOUBT: Span = Span::millis(10);
 /// that is about to start is silent as well, and trying other paths does not harm it.
 const MAX_TIMEOUTS: u8 = 3;
 
-/// Factor by which the timeout is longer where the timer is the last resort.
+/// Factor by which the retransmission timeout is longer where it is only the last resort.
 const LAST_RESORT: u64 = 10;
 
-/// The timeouts in a row, and the time for which the peer has owed an answer.
+/// The consecutive timeouts, and the time for which the peer has owed an answer.
 #[derive(Debug)]
 pub(super) struct LossTimer {
     backoff: u8,
-    /// True while the one packet that may be retransmitted after a timeout was not.
+    /// True if the one packet that may be retransmitted after a timeout has not been retransmitted
+    /// yet.
     resend_allowed: bool,
     /// The time since which the peer has acknowledged nothing although packets are outstanding.
     stalled_since: Tick,
-    /// The wait for an answer about the oldest outstanding packet.
+    /// How long the peer has owed an answer about the oldest outstanding packet.
     waiting: Wait,
 }
 
@@ -83,7 +84,7 @@ impl LossTimer {
         (self.rto(rtt, config) * patience).min(config.rto_max)
     }
 
-    /// Returns whether the timer has expired and the peer has not answered since.
+    /// Returns whether the retransmission timer has expired and the peer has not answered since.
     #[inline]
     pub(super) const fn is_backing_off(&self) -> bool {
         self.backoff > 0
@@ -100,18 +101,18 @@ impl LossTimer {
         self.backoff >= MAX_TIMEOUTS
     }
 
-    /// Returns whether, after a timeout, the one packet that may be retransmitted was not yet.
+    /// Returns whether the one packet that may be retransmitted after a timeout has not been yet.
     #[inline]
     pub(super) const fn may_resend(&self) -> bool {
         self.resend_allowed
     }
 
-    /// Allows one packet to be retransmitted.
+    /// Allows one packet to be retransmitted before the peer answers.
     pub(super) fn allow_resend(&mut self) {
         self.resend_allowed = true;
     }
 
-    /// Records that a packet was retransmitted.
+    /// Records that the one packet allowed after a timeout was retransmitted.
     #[inline]
     pub(super) fn on_resend(&mut self) {
         self.resend_allowed = false;
@@ -137,7 +138,7 @@ impl LossTimer {
         self.stalled_since.time_until(now) < PROBE_ONLY
     }
 
-    /// Ends the backoff, because the peer answers.
+    /// Ends the exponential backoff of the retransmission timeout, because the peer answers.
     #[inline]
     pub(super) fn on_answer(
         &mut self,
@@ -166,17 +167,19 @@ impl LossTimer {
         self.waiting = Wait::start(now);
     }
 
-    /// Returns how long an answer has been waited for.
+    /// Returns how long the peer has owed an answer about the oldest outstanding packet.
     pub(super) fn waiting_time(&self, now: Time) -> Span {
         self.waiting.elapsed(now)
     }
 
-    /// Excludes the last `absent`, in which this process did not run, from the wait.
+    /// Excludes the last `absent`, in which this process did not run, from the time that the peer
+    /// owes an answer.
     pub(super) fn exclude_absence(&mut self, now: Time, absent: Span) {
         self.waiting.exclude_absence(now, absent);
     }
 
-    /// Ends the backoff, because nothing is outstanding any more.
+    /// Ends the exponential backoff of the retransmission timeout, because nothing is outstanding
+    /// any more.
     #[inline]
     pub(super) fn on_idle(&mut self) {
         self.backoff = 0;

@@ -19,15 +19,16 @@ use crate::config::Config;
 /// The number of packets that overtake a lost one, at first: RFC 5681 section 3.2, the fast
 /// retransmit.
 const OVERTAKEN: u8 = 3;
-/// The largest such number. Beyond it, the network counts as one that reorders.
+/// The largest number of overtaking packets that still shows a loss. A network that would need more
+/// counts as one that reorders.
 const MOST: u8 = OVERTAKEN << 5;
-/// The number of paths examined: those of the newest packets that arrived.
+/// The number of paths examined for overtaken packets: those of the newest packets that arrived.
 const PATHS: usize = 16;
 /// The number of packets examined, back from the newest that arrived. Older ones were examined when
 /// an older packet was the newest.
 const DEPTH: usize = 256;
 
-/// The degree to which the network is known to reorder packets of one path.
+/// How strongly the network is known to reorder the packets of one path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PathOrder {
     /// Number of later packets of the same path that must arrive before a missing one counts as lost; `None` if packets
@@ -42,13 +43,14 @@ impl Default for PathOrder {
 }
 
 impl PathOrder {
-    /// Doubles the number, because a retransmission was unnecessary: the first transmission
-    /// arrived.
+    /// Doubles the number of overtaking packets that show a loss, because a retransmission was
+    /// unnecessary: the first transmission arrived.
     pub(super) fn on_spurious(&mut self) {
         self.least = self.least.map(|least| least * 2).filter(|least| *least <= MOST);
     }
 
-    /// Returns the number of packets that overtake a lost one.
+    /// Returns the number of later packets of a path that must arrive before a missing one counts
+    /// as lost.
     #[inline]
     pub(super) const fn threshold(self) -> Option<u8> {
         self.least
@@ -59,20 +61,21 @@ impl PathOrder {
 #[derive(Clone, Copy)]
 struct PathArrival {
     path: u16,
-    /// The number of the newest packets that arrived on it; at most as many as overtake a lost one.
+    /// The number of the newest packets that arrived on the path, at most as many as it takes to
+    /// declare an older one lost.
     count: u8,
-    /// The oldest of those packets: its PSN, and when it left.
+    /// The oldest of these newest packets: its PSN, and when it left.
     psn: Psn,
     sent_at: Time,
 }
 
-/// The newest arrivals by path, from which losses follow.
+/// The newest packets that arrived on each path, by which older missing ones are found lost.
 pub(super) struct OvertakenPackets {
     paths: [PathArrival; PATHS],
     known: usize,
-    /// The number of packets of a path that overtake a lost one.
+    /// The number of later packets of a path that must arrive before a missing one counts as lost.
     least: u8,
-    /// The oldest packet that is examined.
+    /// The oldest outstanding packet that is examined.
     first: Psn,
 }
 
@@ -114,7 +117,7 @@ impl OvertakenPackets {
         }
     }
 
-    /// Returns the range of the packets that may have been overtaken.
+    /// Returns the range of the outstanding packets that later ones may have overtaken.
     pub(super) fn range<D: Copy>(&self, ring: &Ring<D>) -> (Psn, Psn) {
         (self.first, ring.top())
     }

@@ -1,10 +1,10 @@
-//! Probes, which ask a silent peer what arrived.
+//! Probes: control packets that ask a silent peer which packets arrived.
 
 use super::loss_timer::MAX_BACKOFF;
 use crate::base::{PATH_SETS, Span, Time};
 use crate::deadlines::{Deadlines, Timer};
 
-/// The largest number of copies of a probe.
+/// The largest number of copies of a probe, each on its own path.
 const MOST_COPIES: u8 = 8;
 
 /// Copies of consecutive probes while the peer is silent. Where half of the paths lose everything
@@ -32,25 +32,25 @@ const FIRST_DETOUR: (u8, u8) = (12, 4);
 /// probe is due.
 #[derive(Debug, Default)]
 pub(super) struct Prober {
-    /// Unanswered probes in a row since the interval was last the shortest.
+    /// Number of consecutive probes without an answer; each doubles the interval to the next.
     unanswered: u8,
-    /// A probe must be sent, unless the peer answers before.
+    /// A probe must be sent, unless the peer answers before it leaves.
     due: bool,
     /// A probe must be sent in any case, because congestion control wants its round-trip time past
     /// the queues.
     wanted: bool,
-    /// The peer may delay the acknowledgement of the newest packet.
+    /// The peer is allowed to delay the acknowledgement of the newest packet.
     patient: bool,
 }
 
 impl Prober {
-    /// Returns whether a probe must be sent.
+    /// Returns whether a probe must be sent now.
     #[inline]
     pub(super) const fn is_due(&self) -> bool {
         self.due || self.wanted
     }
 
-    /// Returns whether the peer may delay the acknowledgement of the newest packet.
+    /// Returns whether the peer is allowed to delay the acknowledgement of the newest packet.
     #[inline]
     pub(super) const fn allows_delayed_ack(&self) -> bool {
         self.patient
@@ -63,14 +63,14 @@ impl Prober {
         self.patient = patient;
     }
 
-    /// Returns the unanswered probes in a row since the interval was last the shortest.
+    /// Returns the number of consecutive probes without an answer.
     #[inline]
     pub(super) const fn unanswered(&self) -> u8 {
         self.unanswered
     }
 
-    /// Returns the silence after which the next probe is due, when it is `first` before the first
-    /// probe. Each unanswered probe doubles it, up to `most`.
+    /// Returns the silence of the peer after which the next probe is due: `first`, doubled for each
+    /// unanswered probe, up to `most`.
     #[inline]
     pub(super) fn interval(&self, first: Span, most: Span) -> Span {
         (first * (1 << self.unanswered.min(MAX_BACKOFF))).min(most)
@@ -85,7 +85,7 @@ impl Prober {
         }
     }
 
-    /// Requests a probe that asks the peer what arrived.
+    /// Requests a probe that asks the peer which packets arrived.
     #[inline]
     pub(super) fn request(&mut self) {
         self.due = true;
@@ -97,7 +97,7 @@ impl Prober {
         self.wanted = true;
     }
 
-    /// Records that all requested probes were sent.
+    /// Records that the requested probes were sent.
     #[inline]
     pub(super) fn clear_request(&mut self) {
         (self.due, self.wanted) = (false, false);
@@ -110,17 +110,18 @@ impl Prober {
         self.unanswered >= first && (self.unanswered - first).is_multiple_of(every)
     }
 
-    /// Counts an unanswered probe.
+    /// Counts a probe that the peer did not answer.
     pub(super) fn on_silence(&mut self) {
         self.unanswered = self.unanswered.saturating_add(1);
     }
 
-    /// Makes the next silence the shortest.
+    /// Makes the interval to the next probe the shortest again.
     pub(super) fn reset_interval(&mut self) {
         self.unanswered = 0;
     }
 
-    /// Cancels the request of a probe, because the peer acknowledged something.
+    /// Cancels the requested probe and counts unanswered ones anew, because the peer acknowledged
+    /// something.
     #[inline]
     pub(super) fn on_progress(&mut self) {
         self.unanswered = 0;
@@ -136,16 +137,16 @@ impl Prober {
 pub(super) struct SentProbe {
     /// The time at which the probe was sent; `NEVER` when its answer is not needed any more.
     sent_at: Time,
-    /// The opaque number of the first copy.
+    /// The opaque number of the probe's first copy; the answer echoes a copy's number.
     opaque: u16,
-    /// The path of each copy.
+    /// The path on which each copy of the probe left.
     paths: [u16; MOST_COPIES as usize],
     copies: u8,
-    /// Copies of the probe that are still to be sent.
+    /// Number of copies of the probe that are still to be sent.
     left: u8,
-    /// Additional copies of the next probe.
+    /// Number of copies of the next probe, besides the first.
     next: u8,
-    /// The index in [`COPIES`] of the next probe.
+    /// The index in [`COPIES`] that gives the number of copies of the next probe.
     urgency: u8,
     /// Detours since the peer last answered; once all sets of paths were tried, also the silent
     /// intervals since.
@@ -192,7 +193,7 @@ impl SentProbe {
         detour
     }
 
-    /// Resets the copies and detours, because the peer answered.
+    /// Resets the numbers of probe copies and detours, because the peer answered.
     #[inline]
     pub(super) fn reset_urgency(&mut self) {
         (self.urgency, self.detours, self.next, self.left) = (0, 0, 0, 0);
@@ -207,7 +208,7 @@ impl SentProbe {
         self.opaque
     }
 
-    /// Returns the copies of the probe that are still to be sent.
+    /// Returns the number of copies of the probe that are still to be sent.
     pub(super) const fn remaining_copies(&self) -> u8 {
         self.left
     }
@@ -219,12 +220,12 @@ impl SentProbe {
         Some(self.opaque.wrapping_add(u16::from(self.copies - 1)))
     }
 
-    /// Records the path of the newest copy.
+    /// Records the path on which the newest copy of the probe left.
     pub(super) fn set_copy_path(&mut self, path: u16) {
         self.paths[usize::from(self.copies - 1)] = path;
     }
 
-    /// Returns the time at which the probe was sent.
+    /// Returns the time at which the newest probe was sent.
     #[inline]
     pub(super) const fn sent_at(&self) -> Time {
         self.sent_at
@@ -245,7 +246,7 @@ impl SentProbe {
         self.paths.get(usize::from(copy)).copied().filter(|_| sent)
     }
 
-    /// Ignores further answers to the probe.
+    /// Ignores answers to the newest probe from now on.
     pub(super) fn retire(&mut self) {
         self.sent_at = Time::NEVER;
     }

@@ -15,10 +15,10 @@ const QUESTIONS_SPAN: Span = Span::millis(4);
 const RARE_QUESTIONS: u8 = 3;
 const RARE_QUESTIONS_SPAN: Span = Span::millis(100);
 
-/// Questions of the peer since which no new packet was received.
+/// Repeated questions of the peer (probes and retransmissions) since which no new packet arrived.
 #[derive(Debug)]
 pub(crate) struct QuestionCount {
-    /// The oldest packet not received, which was the same at all questions.
+    /// The oldest packet not received, which was the same at all questions counted.
     received: Psn,
     times: u8,
     since: Tick,

@@ -10,7 +10,7 @@ use crate::tx::prober::SentProbe;
 use crate::tx::question_count::QuestionCount;
 use crate::tx::stuck_packet::StuckPacket;
 
-/// The parts of a sending half that most contexts never need.
+/// The state of a sending half that most contexts never need.
 #[derive(Debug, Default)]
 pub(crate) struct RareTx {
     pub(super) pause: Pause,
@@ -20,13 +20,13 @@ pub(crate) struct RareTx {
     pub(super) order: PathOrder,
     pub(super) stuck: StuckPacket,
     pub(crate) asked: QuestionCount,
-    /// The time to wait for the peer, where it is longer than the configured one.
+    /// How long to wait for the peer's answers, where that is longer than the configured time.
     pub(crate) patience: Span,
-    /// The departure time of the newest packet that arrived although older ones did not.
+    /// The time at which the newest packet left that arrived although older ones did not.
     pub(super) arrived: Time,
 }
 
-/// The pause of a sender whose receiver is not ready.
+/// The pause of a sender whose receiver lacks resources ("receiver not ready").
 #[derive(Debug)]
 pub(super) struct Pause {
     doublings: u8,
@@ -42,7 +42,7 @@ impl Default for Pause {
 }
 
 impl Pause {
-    /// Returns when the pause ends or ended.
+    /// Returns the end of the current or last pause for a receiver that is not ready.
     #[inline]
     pub(super) const fn until(&self) -> Time {
         self.until
@@ -70,7 +70,8 @@ impl Pause {
         }
     }
 
-    /// Makes the next pause a short one, because the receiver accepted a packet.
+    /// Makes the next pause for a receiver that is not ready a short one, because the receiver
+    /// accepted a packet.
     pub(super) fn on_progress(&mut self) {
         self.doublings = 0;
     }
@@ -80,9 +81,9 @@ impl Pause {
 /// when a Clear Command leaves.
 #[derive(Debug)]
 pub(super) struct Clear {
-    /// The PSN up to which the command clears, while the timer runs.
+    /// The PSN up to which the scheduled Clear Command will clear responses, while the timer runs.
     upto: Psn,
-    /// The PSN up to which the last Clear Command cleared, if there was one.
+    /// The PSN up to which the last Clear Command cleared responses, if one was sent.
     sent: Option<Psn>,
     /// The acknowledged packets whose response the peer has not made yet, oldest first. The peer
     /// must keep what it needs for the response.
@@ -96,7 +97,7 @@ impl Default for Clear {
 }
 
 impl Clear {
-    /// Records that the peer will respond to packet `psn` later.
+    /// Records that the peer will send the response to packet `psn` later.
     pub(super) fn hold(&mut self, psn: Psn) {
         let at = self.held.partition_point(|held| held.is_before(psn));
         if self.held.get(at) != Some(&psn) {
@@ -104,7 +105,7 @@ impl Clear {
         }
     }
 
-    /// Records that the peer has responded to packet `psn`.
+    /// Records that the peer has sent the response to packet `psn`.
     pub(super) fn release(&mut self, psn: Psn) {
         self.held.retain(|held| *held != psn);
     }
@@ -119,7 +120,7 @@ impl Clear {
         }
     }
 
-    /// Schedules a Clear Command for `psn` at `when` or earlier.
+    /// Schedules a Clear Command for the responses up to `psn`, to leave at `when` or earlier.
     pub(super) fn send_by(&mut self, when: Time, psn: Psn, timers: &mut Deadlines) {
         if !timers.is_running(Timer::Clear) || psn.is_after(self.upto) {
             self.upto = psn;
@@ -136,7 +137,8 @@ impl Clear {
         self.send_by(when, psn, timers);
     }
 
-    /// Cancels a scheduled Clear Command if a request that leaves clears as much, up to `psn`.
+    /// Cancels a scheduled Clear Command if a request that leaves clears the same responses, up to
+    /// `psn`.
     #[inline]
     pub(super) fn on_cleared(&self, psn: Psn, timers: &mut Deadlines) {
         if timers.is_running(Timer::Clear) && !self.upto.is_after(psn) {
@@ -144,32 +146,35 @@ impl Clear {
         }
     }
 
-    /// Records that a Clear Command for `psn` leaves.
+    /// Records that a Clear Command for the responses up to `psn` leaves.
     pub(super) fn on_sent(&mut self, psn: Psn) {
         self.sent = Some(psn);
     }
 }
 
-/// The credit that the peer grants, and the request for more, where congestion control needs credit.
+/// The credit that the peer has granted, and the request for more, where congestion control needs
+/// credit.
 #[derive(Debug, Default)]
 pub(crate) struct Credit {
-    /// Credit granted in all as far as known, in nominal bytes.
+    /// Total credit that the peer granted since the context opened, as far as known, in nominal
+    /// bytes.
     granted: u64,
-    /// Nominal bytes known to wait for their first transmission.
+    /// Nominal bytes that wait to be sent for the first time, as the engine reported last.
     backlog: u64,
-    /// The credit in all, in bytes, that the next request asks for.
+    /// Total credit, in bytes since the context opened, that the next credit request asks for.
     request: Option<u64>,
 }
 
 impl Credit {
-    /// Returns the grant in bytes; `units` are the low bits of the sum on the wire.
+    /// Returns the total credit granted in bytes; `units` are the low bits of that number on the
+    /// wire.
     pub(super) fn on_grant(&mut self, units: u32) -> cc::FeedbackExtension<'static> {
         let cumulative = cc::credit_bytes(self.granted, units);
         self.granted = self.granted.max(cumulative);
         cc::FeedbackExtension::Credit(cumulative)
     }
 
-    /// Returns the bytes that wait for their first transmission.
+    /// Returns the nominal bytes that wait to be sent for the first time.
     pub(super) const fn backlog(&self) -> u64 {
         self.backlog
     }
@@ -178,17 +183,18 @@ impl Credit {
         self.backlog = bytes;
     }
 
-    /// Requests credit for `target` bytes in all.
+    /// Makes a credit request due that asks for `target` bytes in all since the context opened.
     pub(super) fn request(&mut self, target: u64) {
         self.request = Some(target);
     }
 
-    /// Returns whether credit is to be requested.
+    /// Returns whether a credit request is due.
     pub(crate) const fn is_requested(&self) -> bool {
         self.request.is_some()
     }
 
-    /// Takes the credit in all that is to be requested.
+    /// Returns the total credit to ask for in the credit request that is due, and clears the
+    /// request.
     pub(crate) fn take_request(&mut self) -> Option<u64> {
         self.request.take()
     }

@@ -5,23 +5,24 @@
 /// notified that it may.
 #[derive(Debug, Default)]
 pub(crate) struct ReadyState {
-    /// Nominal bytes of the packet that the engine could not send; zero for none.
+    /// Nominal bytes of the packet that the engine wants to send and could not; zero for none.
     wanted: u32,
     /// True when the engine was notified that it may send, or will be by an event that it has not
     /// polled yet.
     reported: bool,
-    /// True while the flow is in its group's queue for room.
+    /// True while the flow waits for room in a congestion window that it shares.
     waiting_for_room: bool,
 }
 
 impl ReadyState {
-    /// Returns the nominal bytes of the packet that the engine could not send; zero for none.
+    /// Returns the nominal bytes of the packet that the engine wants to send and could not; zero
+    /// for none.
     #[inline]
     pub(super) const fn wanted(&self) -> u32 {
         self.wanted
     }
 
-    /// Ends the notification, because the engine asks by itself.
+    /// Allows another notification, because the engine asks to send by itself.
     #[inline]
     pub(crate) fn on_engine_request(&mut self) {
         self.reported = false;
@@ -33,7 +34,7 @@ impl ReadyState {
         self.wanted = nominal;
     }
 
-    /// Returns whether the engine was notified.
+    /// Returns whether the engine was notified that it may send.
     #[inline]
     pub(super) const fn is_reported(&self) -> bool {
         self.reported
@@ -45,13 +46,13 @@ impl ReadyState {
         self.reported = true;
     }
 
-    /// Ends the notification, because the engine polled the event.
+    /// Allows another notification, because the engine polled the last one.
     #[inline]
     pub(crate) fn on_polled(&mut self) {
         self.reported = false;
     }
 
-    /// Returns whether the flow waits for room in a shared context.
+    /// Returns whether the flow waits for room in a shared congestion window.
     #[inline]
     pub(super) const fn is_waiting_for_room(&self) -> bool {
         self.waiting_for_room
@@ -62,7 +63,7 @@ impl ReadyState {
         self.waiting_for_room = true;
     }
 
-    /// Records that the flow no longer waits for room.
+    /// Records that the flow no longer waits for room in a shared window.
     #[inline]
     pub(crate) fn stop_waiting_for_room(&mut self) {
         self.waiting_for_room = false;

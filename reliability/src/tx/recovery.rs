@@ -1,26 +1,26 @@
-//! The out-of-order detector: SLEEK (STrack section 3.3.2; uet-htsim `UecSrc::runSleek`).
+//! The out-of-order loss detector, SLEEK (STrack section 3.3.2; uet-htsim `UecSrc::runSleek`).
 
 use crate::base::Psn;
 use crate::config::Config;
 
-/// The losses that the receiver's out-of-order count showed, and how far they are recovered.
+/// State of the recovery of losses that the receiver's out-of-order count showed.
 #[derive(Debug)]
 pub(super) struct Recovery {
-    /// The PSN at which the current recovery ends.
+    /// The PSN at which the current recovery ends, once it is the oldest outstanding one.
     end: Psn,
     recovering: bool,
-    /// Packets before this PSN were already taken for lost.
+    /// Packets before this PSN were already declared lost in the current recovery.
     swept: Psn,
 }
 
-/// The outstanding packets as recovery sees them.
+/// The range of outstanding packets, as the out-of-order detector needs it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OutstandingPackets {
-    /// The oldest outstanding packet.
+    /// The PSN of the oldest outstanding packet.
     pub(super) base: Psn,
-    /// One past the newest acknowledged packet.
+    /// One past the PSN of the newest acknowledged packet.
     pub(super) top: Psn,
-    /// One past the newest outstanding packet.
+    /// One past the PSN of the newest outstanding packet.
     pub(super) next: Psn,
 }
 
@@ -36,13 +36,13 @@ impl Recovery {
         self.recovering
     }
 
-    /// Ends recovery, because another mechanism handles the losses.
+    /// Ends the recovery of losses, because another mechanism handles them.
     #[inline]
     pub(super) fn stop(&mut self) {
         self.recovering = false;
     }
 
-    /// Records that `base` is the oldest outstanding packet.
+    /// Records that `base` is now the oldest outstanding packet.
     #[inline]
     pub(super) fn advance(&mut self, base: Psn) {
         if self.swept.is_before(base) {
@@ -60,7 +60,7 @@ impl Recovery {
         self.recovering
     }
 
-    /// Handles that all packets were renumbered from `start` on.
+    /// Handles that all outstanding packets were renumbered from `start` on.
     pub(super) fn restart(&mut self, start: Psn) {
         self.swept = start;
     }
@@ -73,7 +73,7 @@ impl Recovery {
         self.swept = outstanding.base;
     }
 
-    /// Returns the packets to take for lost now, with a congestion window of `window` packets: the
+    /// Returns the packets to declare lost now, with a congestion window of `window` packets: the
     /// oldest missing ones, up to a window, each once. Only packets that a later one overtook can
     /// be lost.
     pub(super) fn sweep(

@@ -1,4 +1,4 @@
-//! The outstanding packets: the PSN window, and the state of each packet in it.
+//! The outstanding packets of a sending half: the PSN window, and the state of each packet in it.
 
 use std::collections::VecDeque;
 use std::collections::vec_deque::{Drain, Iter};
@@ -8,11 +8,11 @@ use crate::base::{Psn, Time};
 use crate::config::Config;
 use crate::config::nominal;
 
-/// Retransmissions of one packet, while its peer answered others, after which its loss is not
-/// chance.
+/// Retransmissions of one packet after which its loss is not chance, if its peer answered others
+/// meanwhile.
 const MAX_QUICK_TRIES: u8 = 24;
 
-/// The reason why a packet is sent again.
+/// The reason why a packet must be retransmitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RetransmitCause {
     Trimmed,
@@ -21,7 +21,7 @@ pub(crate) enum RetransmitCause {
     Overtaken,
     Probe,
     Timeout,
-    /// A switch dropped the speculative packet, as was to be expected (1RC).
+    /// A switch dropped the speculative packet, as 1RC makes switches do.
     Speculative,
 }
 
@@ -33,12 +33,12 @@ impl RetransmitCause {
     }
 }
 
-/// The state of an outstanding packet.
+/// Where an outstanding packet is, as far as the sender knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SlotState {
-    /// The packet is in the network, as far as is known.
+    /// The packet is in the network, as far as the sender knows.
     InFlight,
-    /// The packet waits to be retransmitted.
+    /// The packet waits to be retransmitted, for this cause.
     Queued(RetransmitCause),
     /// The peer has the packet, but packets before it are missing.
     Acked,
@@ -48,24 +48,24 @@ pub(super) enum SlotState {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot<D> {
     pub(super) desc: D,
-    /// The time at which it was last sent.
+    /// The time at which the packet was last sent.
     pub(super) sent_at: Time,
-    /// UDP payload length in bytes.
+    /// Length of the packet's UDP payload in bytes.
     pub(super) bytes: u32,
-    /// The bytes that its congestion-control context had delivered when it was last sent, which
-    /// wrap.
+    /// The bytes that the packet's congestion-control context had delivered when the packet was
+    /// last sent, which wrap.
     pub(super) delivered: u32,
-    /// The path it was last sent on.
+    /// The path on which the packet was last sent.
     pub(super) path: u16,
-    /// Retransmissions, saturating.
+    /// Number of times that the packet was retransmitted, saturating.
     pub(super) tries: u8,
-    /// Latest transmissions in a row without any sign of arrival, saturating.
+    /// Number of latest transmissions in a row of which no sign of arrival came, saturating.
     pub(super) missing: u8,
-    /// Retransmissions that were taken for lost without a report about them, saturating. They may
-    /// still arrive.
+    /// Number of retransmissions that were declared lost without a report about them, saturating.
+    /// They may still arrive.
     pub(super) unreported_losses: u8,
     pub(super) fate: SlotState,
-    /// No packet waited behind it although there was room for more.
+    /// No packet waited behind this one when it was sent, although there was room for more.
     pub(super) app_limited: bool,
     /// The packet left in a run with the one before it, so one event may report both.
     pub(super) follows: bool,
@@ -121,18 +121,18 @@ impl<D> Slot<D> {
 /// the oldest packet's is 0.
 #[derive(Debug)]
 pub(crate) struct Ring<D> {
-    /// The oldest outstanding PSN, that of `slots[0]`.
+    /// The PSN of the oldest outstanding packet, `slots[0]`.
     base: Psn,
-    /// The PSN of the next new packet.
+    /// The PSN that the next new packet will get.
     next: Psn,
-    /// One past the newest PSN acknowledged.
+    /// One past the newest PSN that the peer acknowledged.
     top: Psn,
     slots: VecDeque<Slot<D>>,
-    /// The number of packets that wait to be retransmitted.
+    /// The number of outstanding packets that wait to be retransmitted.
     queued: u16,
     /// A PSN before which no packet waits to be retransmitted.
     cursor: Psn,
-    /// The newest PSN that the peer's MPR allows.
+    /// The newest PSN that the peer's receive window allows (its ACKs' MPR).
     limit: Psn,
 }
 
@@ -151,31 +151,31 @@ impl<D: Copy> Ring<D> {
         }
     }
 
-    /// Returns the oldest outstanding PSN.
+    /// Returns the PSN of the oldest outstanding packet.
     #[inline]
     pub(crate) const fn base(&self) -> Psn {
         self.base
     }
 
-    /// Returns the PSN of the next new packet.
+    /// Returns the PSN that the next new packet will get.
     #[inline]
     pub(crate) const fn next(&self) -> Psn {
         self.next
     }
 
-    /// Returns one past the newest PSN acknowledged.
+    /// Returns one past the newest PSN that the peer acknowledged.
     #[inline]
     pub(super) const fn top(&self) -> Psn {
         self.top
     }
 
-    /// Returns the number of outstanding packets.
+    /// Returns the number of packets from the oldest unacknowledged one to the newest one sent.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Returns whether no packet is outstanding.
+    /// Returns whether all packets that were sent are acknowledged.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
@@ -194,26 +194,27 @@ impl<D: Copy> Ring<D> {
         self.slots.len() >= usize::from(window) || self.is_window_closed()
     }
 
-    /// Returns the place of a packet if it is outstanding.
+    /// Returns the place (index) in the ring of the packet `psn`, if it is outstanding.
     #[inline]
     pub(super) fn index(&self, psn: Psn) -> Option<usize> {
         let at = usize::try_from(psn.distance(self.base)).ok()?;
         (at < self.slots.len()).then_some(at)
     }
 
-    /// Returns the places of the outstanding packets among `first..end`.
+    /// Returns the places in the ring of the outstanding packets among `first..end`.
     pub(super) fn places(&self, first: Psn, end: Psn) -> core::ops::Range<usize> {
         let place = |psn: Psn| usize::try_from(psn.distance(self.base)).unwrap_or(0);
         place(first)..place(end).min(self.slots.len())
     }
 
-    /// Returns the PSN of the packet at a place.
+    /// Returns the PSN of the packet at place `at` of the ring.
     #[inline]
     pub(super) const fn psn(&self, at: usize) -> Psn {
         self.base.plus(at as u32) // a place is below 4096
     }
 
-    /// Returns the packet at a place that [`Ring::index`] returned, or below [`Ring::len`].
+    /// Returns the packet at place `at` of the ring, which [`Ring::index`] returned or is below
+    /// [`Ring::len`].
     #[inline]
     pub(super) fn slot(&self, at: usize) -> &Slot<D> {
         &self.slots[at]
@@ -241,7 +242,7 @@ impl<D: Copy> Ring<D> {
 
     // Transmissions.
 
-    /// Adds a packet that leaves now for the first time. Returns its PSN and place.
+    /// Adds a packet that leaves now for the first time. Returns its PSN and its place in the ring.
     #[inline]
     pub(super) fn push(&mut self, now: Time, desc: D, bytes: u32, path: u16) -> (Psn, usize) {
         let (psn, at) = (self.next, self.slots.len());
@@ -295,7 +296,7 @@ impl<D: Copy> Ring<D> {
         u16::try_from(places).map_or(open, |places| places.min(open))
     }
 
-    /// Records that the packet at `at`, which waited, leaves again on `path`.
+    /// Records that the packet at place `at`, which waited to be retransmitted, leaves on `path`.
     #[inline]
     pub(super) fn send_again(&mut self, at: usize, now: Time, path: u16) {
         self.queued -= 1;
@@ -331,12 +332,12 @@ impl<D: Copy> Ring<D> {
         self.queued
     }
 
-    /// Returns when a packet was last sent; [`Time::ZERO`] when it is not outstanding.
+    /// Returns when the packet `psn` was last sent; [`Time::ZERO`] when it is not outstanding.
     pub(crate) fn sent_at(&self, psn: Psn) -> Time {
         self.index(psn).map_or(Time::ZERO, |at| self.slots[at].sent_at)
     }
 
-    /// Makes the packet at `at`, which is in flight, wait to be retransmitted.
+    /// Makes the packet at place `at`, which is in flight, wait to be retransmitted.
     pub(super) fn enqueue(&mut self, at: usize, cause: RetransmitCause) {
         let slot = &mut self.slots[at];
         debug_assert!(slot.is_in_flight());
@@ -351,7 +352,7 @@ impl<D: Copy> Ring<D> {
         }
     }
 
-    /// Returns the oldest packet that waits to be retransmitted.
+    /// Returns the place of the oldest packet that waits to be retransmitted, and why it does.
     #[inline]
     pub(super) fn next_queued(&mut self) -> Option<(usize, RetransmitCause)> {
         if self.queued == 0 {
@@ -390,7 +391,7 @@ impl<D: Copy> Ring<D> {
 
     // Acknowledgements.
 
-    /// Records that the packet at `at` was acknowledged. Returns its previous state.
+    /// Records that the packet at place `at` was acknowledged. Returns its previous state.
     #[inline]
     pub(super) fn acknowledge(&mut self, at: usize) -> SlotState {
         let was = core::mem::replace(&mut self.slots[at].fate, SlotState::Acked);
@@ -426,14 +427,14 @@ impl<D: Copy> Ring<D> {
         }
     }
 
-    /// Removes the oldest packet.
+    /// Removes the oldest outstanding packet.
     #[inline]
     pub(super) fn pop_oldest(&mut self) {
         self.slots.pop_front();
         self.base = self.base.plus(1);
     }
 
-    /// Removes the oldest packets up to the first that is not acknowledged.
+    /// Removes the oldest packets from the ring, up to the first that is not acknowledged.
     #[inline]
     pub(super) fn advance(&mut self) {
         while self.slots.front().is_some_and(Slot::is_acked) {
@@ -446,7 +447,7 @@ impl<D: Copy> Ring<D> {
         }
     }
 
-    /// Records that the peer accepts packets up to `limit`.
+    /// Records that the peer's receive window allows packets up to `limit`.
     #[inline]
     pub(super) fn open_window(&mut self, limit: Psn) {
         if limit.is_after(self.limit) {
@@ -467,7 +468,7 @@ impl<D: Copy> Ring<D> {
         self.limit = start.plus(u32::from(window)).minus(1);
     }
 
-    /// Borrows memory for its packets, if it has none.
+    /// Takes a buffer for the outstanding packets from the pool, if the ring has none.
     #[inline]
     pub(super) fn borrow(&mut self, pool: &mut Vec<VecDeque<Slot<D>>>) {
         if self.slots.capacity() == 0
@@ -477,14 +478,14 @@ impl<D: Copy> Ring<D> {
         }
     }
 
-    /// Returns the memory. The ring must be empty.
+    /// Returns the ring's buffer, for the pool. The ring must be empty.
     #[inline]
     pub(super) fn release(&mut self) -> VecDeque<Slot<D>> {
         debug_assert!(self.slots.is_empty());
         core::mem::take(&mut self.slots)
     }
 
-    /// Removes all packets, the oldest first.
+    /// Removes all outstanding packets, the oldest first.
     pub(super) fn drain(&mut self) -> Drain<'_, Slot<D>> {
         self.queued = 0;
         self.slots.drain(..)

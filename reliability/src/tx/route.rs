@@ -12,13 +12,13 @@ pub(super) struct Route {
     /// A path on which packets arrived and none was lost since; [`NO_PATH`] for none. Packets lost
     /// elsewhere are retransmitted on it, because another path may have failed, too.
     proven: u16,
-    /// The number of packets that still fit the train; `bytes` holds the bytes.
+    /// The number of packets that still fit the current train; `bytes` is the number of bytes.
     packets: u16,
     bytes: u16,
     selector: cc::Paths,
 }
 
-/// Value for no path. Paths are below it.
+/// Value that stands for no path; paths have smaller numbers.
 const NO_PATH: u16 = u16::MAX;
 
 /// Returns the path of a packet for which one of `paths` was chosen; congestion control may choose
@@ -28,18 +28,19 @@ pub(super) fn stamped_path(stamp: &cc::Stamp, chosen: u16, paths: u16) -> u16 {
     stamp.path.map_or(chosen, |path| path % paths)
 }
 
-/// Returns the state of a sending half's path selector.
+/// Returns the state of a sending half's path selector, for statistics.
 pub(crate) fn path_metrics<D: Copy>(tx: &Tx<D>) -> cc::PathMetrics {
     tx.route.selector.metrics()
 }
 
-/// Forgets the proven path, because packets carry other entropies from now on.
+/// Forgets the path known to work and the current train, because packets use other source ports
+/// from now on.
 pub(crate) fn forget_route<D: Copy>(tx: &mut Tx<D>) {
     (tx.route.proven, tx.route.packets) = (NO_PATH, 0);
 }
 
 impl Route {
-    /// Makes a route without a train.
+    /// Creates a route that has not chosen a path for a train yet.
     pub(super) fn new(config: &cc::PathsConfig, rng: Rng) -> Self {
         Self {
             path: 0,
@@ -50,7 +51,7 @@ impl Route {
         }
     }
 
-    /// Returns the path of the newest train.
+    /// Returns the path of the newest packet train.
     #[inline]
     pub(super) const fn path(&self) -> u16 {
         self.path
@@ -67,12 +68,12 @@ impl Route {
             || better.is_some_and(|better| better != self.path)
     }
 
-    /// Returns a proven path for a packet that was lost on `avoid`.
+    /// Returns a path known to work, for a packet that was lost on `avoid`.
     fn proven_path(&self, avoid: u16) -> Option<u16> {
         Some(self.proven).filter(|path| *path != NO_PATH && *path != avoid)
     }
 
-    /// Records that a packet arrived on `path`.
+    /// Records that a packet arrived on `path`, which therefore works.
     #[inline]
     pub(super) fn record_proven_path(&mut self, path: u16) {
         self.proven = path;
@@ -105,7 +106,7 @@ impl Route {
         self.bytes = u16::try_from(config.train_bytes.max(bytes)).unwrap_or(u16::MAX);
     }
 
-    /// Returns how many packets of `bytes` still fit the newest train.
+    /// Returns how many packets of `bytes` each still fit the newest train.
     #[inline]
     pub(super) fn room(&self, bytes: u32) -> u16 {
         let fit = u32::from(self.bytes) / bytes.max(1);
@@ -145,7 +146,7 @@ impl Route {
         self.selector.metrics().freezes.saturating_sub(before)
     }
 
-    /// Informs the path selector that nothing is in flight and nothing waits.
+    /// Informs the path selector that the flow has nothing in flight and nothing to send.
     #[inline]
     pub(super) fn on_idle(&mut self, now: Time) {
         self.selector.on_idle(now);

@@ -1,17 +1,17 @@
-//! The round-trip estimator (RFC 6298, with the peer's service time taken out).
+//! Estimator of the round-trip time (RFC 6298), from samples without the peer's service time.
 
 use crate::base::Span;
 
 /// Mean and variation of the round-trip time. A round trip of more than 4 s counts as 4 s.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RttEstimator {
-    /// In nanoseconds; zero before the first sample.
+    /// Smoothed round-trip time in nanoseconds; zero before the first sample.
     srtt_ns: u32,
     rttvar_ns: u32,
 }
 
 impl RttEstimator {
-    /// Returns the smoothed round-trip time, once it is measured.
+    /// Returns the smoothed round-trip time; `None` before the first sample.
     #[inline]
     pub(crate) const fn srtt(&self) -> Option<Span> {
         if self.srtt_ns == 0 { None } else { Some(self.mean()) }
@@ -23,7 +23,7 @@ impl RttEstimator {
         Span(self.srtt_ns as u64)
     }
 
-    /// Returns whether there was a sample.
+    /// Returns whether a round-trip time was measured yet.
     #[inline]
     pub(super) const fn is_measured(&self) -> bool {
         self.srtt_ns != 0
@@ -53,7 +53,7 @@ impl RttEstimator {
         trip >= self.unloaded_rtt(base)
     }
 
-    /// Adds a sample (RFC 6298, section 2).
+    /// Updates mean and variation with the measured round-trip time `rtt` (RFC 6298, section 2).
     #[inline]
     pub(super) fn sample(&mut self, rtt: Span) {
         let rtt = u32::try_from(rtt.0).unwrap_or(u32::MAX);

@@ -10,19 +10,19 @@ use crate::deadlines::Deadlines;
 use crate::shared::Shared;
 use crate::types::NewPacket;
 
-/// The packets of a run behind the one that was sent last.
+/// The packets of a run that are to follow the packet sent last.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunPackets {
-    /// UDP payload length of each.
+    /// Length of each packet's UDP payload in bytes.
     pub(crate) bytes: u32,
-    /// The number of packets.
+    /// The number of packets to send.
     pub(crate) count: u16,
 }
 
-/// The last packet of a run that was sent.
+/// The last packet that was sent of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunEnd {
-    /// The path of the packets before it.
+    /// The path of the run's packets before the last.
     pub(crate) along: u16,
     pub(crate) departure: Departure,
 }

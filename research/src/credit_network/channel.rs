@@ -1,4 +1,4 @@
-//! A direction of a link, with the queues before it and the buffers behind it.
+//! One direction of a link, with the queues before it and the buffers behind it.
 
 use std::collections::VecDeque;
 
@@ -9,10 +9,10 @@ use super::Packet;
 pub(super) const REQUEST: usize = 0;
 /// Virtual channel of writes. Only links from a member to its switch use it.
 pub(super) const WRITES: usize = 1;
-/// Virtual channel of answers.
+/// Virtual channel of answers to reads and writes.
 pub(super) const RESPONSE: usize = 2;
 
-/// A direction of a link, from the output queues before it to the buffers behind it.
+/// One direction of a link, from the output queues before it to the buffers behind it.
 #[derive(Clone, Debug)]
 pub(super) struct Channel {
     /// Cycles from the departure of a packet's first flit until the packet may leave the buffer
@@ -22,17 +22,17 @@ pub(super) struct Channel {
     whole: bool,
     busy_until: u64,
     pub(super) virtuals: [Virtual; 3],
-    /// Virtual channels in the order of service; the channel that has waited longest comes first.
+    /// Virtual channels in the order of service; the one that was served longest ago comes first.
     order: [u8; 3],
-    /// Number of packets sent on the link.
+    /// Number of packets that were sent on this direction of the link.
     pub(super) packets: u64,
 }
 
-/// A virtual channel of a link direction.
+/// One of the three virtual channels of a link's direction.
 #[derive(Clone, Debug)]
 pub(super) struct Virtual {
     queue: VecDeque<Packet>,
-    /// Flits in the queue. A packet may join while they are fewer than `room`.
+    /// Flits in the queue before the link. A packet may join while they are fewer than `room`.
     queued: u32,
     room: u32,
     /// Flits for which the buffer behind the link has room.
@@ -64,34 +64,35 @@ impl Virtual {
         self.queued < self.room
     }
 
-    /// Appends a packet to the queue.
+    /// Appends a packet to the queue before the link.
     pub(super) fn push(&mut self, packet: Packet) {
         self.queued += packet.flits();
         self.queue.push_back(packet);
     }
 
-    /// Returns whether there are credits for `flits` flits.
+    /// Returns whether the buffer behind the link has room for `flits` more flits.
     pub(super) const fn may_send(&self, flits: u32) -> bool {
         self.credits >= flits
     }
 
-    /// Returns the first packet of the queue, if there are credits for it.
+    /// Returns the first packet of the queue before the link, if the buffer behind the link has
+    /// room for it.
     fn first(&self) -> Option<Packet> {
         self.queue.front().copied().filter(|packet| self.may_send(packet.flits()))
     }
 
-    /// Returns the first packet in the buffer, if it may leave the buffer now.
+    /// Returns the first packet in the buffer behind the link, if it may leave the buffer now.
     pub(super) fn arrived(&self, now: u64) -> Option<Packet> {
         self.far.front().filter(|(ready, _)| *ready <= now).map(|(_, packet)| *packet)
     }
 
-    /// Removes the first packet from the buffer. Its credits are not returned.
+    /// Removes the first packet from the buffer behind the link. Its credits are not returned.
     pub(super) fn take(&mut self) {
         self.far.pop_front();
         self.copied = 0;
     }
 
-    /// Returns `flits` credits to the channel.
+    /// Gives back the credits of `flits` flits that left the buffer behind the link.
     pub(super) const fn give_back(&mut self, flits: u32) {
         self.credits += flits;
     }
@@ -111,7 +112,7 @@ impl Channel {
         Self { latency, whole, busy_until: 0, virtuals, order: [0, 1, 2], packets: 0 }
     }
 
-    /// Sets how many flits of answers may wait before the link; `None` for no limit.
+    /// Sets how many flits of answers may wait in the queue before the link; `None` for no limit.
     pub(super) const fn with_answers(mut self, most: Option<u32>) -> Self {
         self.virtuals[RESPONSE].room = match most {
             Some(most) => most,
@@ -127,7 +128,7 @@ impl Channel {
         first.map(|(ready, _)| *ready).min().unwrap_or(u64::MAX).max(now + 1)
     }
 
-    /// Returns whether the link can take a packet this cycle.
+    /// Returns whether the link is idle in cycle `now`, so that it can take a packet.
     pub(super) const fn is_free(&self, now: u64) -> bool {
         self.busy_until <= now
     }
@@ -138,7 +139,7 @@ impl Channel {
         self.order.iter().map(|&vc| usize::from(vc)).find(|&vc| may(vc))
     }
 
-    /// Sends the first packet of a queue, if any queue has a packet that may leave.
+    /// Sends the first packet of one queue, if any queue has a packet that may leave.
     pub(super) fn serve(&mut self, now: u64) {
         let virtuals = &self.virtuals;
         if let Some(vc) = self.next(|vc| virtuals[vc].first().is_some()) {
@@ -146,7 +147,7 @@ impl Channel {
         }
     }
 
-    /// Sends the first packet of queue `vc`, for which there must be credits.
+    /// Sends the first packet of queue `vc`, for which the buffer behind the link must have room.
     pub(super) fn serve_queue(&mut self, now: u64, vc: usize) {
         if let Some(packet) = self.virtuals[vc].queue.pop_front() {
             self.virtuals[vc].queued -= packet.flits();
@@ -154,12 +155,13 @@ impl Channel {
         }
     }
 
-    /// Returns whether the first packet of queue `vc` may leave.
+    /// Returns whether the first packet of queue `vc` may be sent: the buffer behind the link has
+    /// room.
     pub(super) fn queue_may(&self, vc: usize) -> bool {
         self.virtuals[vc].first().is_some()
     }
 
-    /// Sends a packet for which there are credits.
+    /// Sends a packet on virtual channel `vc`, whose buffer behind the link has room for it.
     pub(super) fn send(&mut self, now: u64, vc: usize, packet: Packet) {
         let flits = packet.flits();
         let lane = &mut self.virtuals[vc];

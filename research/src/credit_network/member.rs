@@ -6,28 +6,28 @@ use std::collections::VecDeque;
 use super::{Packet, is_write};
 use squall_cc::{FlitClass, Injection};
 
-/// An accelerator on the network.
+/// An accelerator on the network, with its memory and its own operations.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) injection: Injection,
     /// Requests in the memory, each with the cycle in which its answer is ready.
     memory: VecDeque<(u64, Packet)>,
-    /// The member's own operations, if it is a sender.
+    /// The operations that the member sends, if it is a sender.
     pub(super) sends: Option<Sends>,
 }
 
-/// A sender's share of the all-reduce.
+/// The reads and writes by which one sender does its part of the all-reduce.
 #[derive(Clone, Debug)]
 pub(super) struct Sends {
-    /// Number of the sender's first operation.
+    /// Number of the first operation of this sender.
     first: u32,
     transactions: u32,
     pub(super) start: u64,
-    /// Number of reads that were sent.
+    /// Number of reads that this sender has sent.
     reads: u32,
     /// Writes whose reads were answered, in the order of the answers.
     writes: VecDeque<u32>,
-    /// Number of writes that were answered.
+    /// Number of writes of this sender that were answered.
     written: u32,
 }
 
@@ -42,7 +42,7 @@ impl Member {
         self.memory.push_back((ready, packet));
     }
 
-    /// Returns the request to answer next, if its answer is ready.
+    /// Returns the oldest request in the memory, if its answer is ready.
     pub(super) fn to_answer(&self, now: u64) -> Option<Packet> {
         self.memory.front().filter(|(ready, _)| *ready <= now).map(|(_, packet)| *packet)
     }
@@ -77,7 +77,7 @@ impl Sends {
         (self.reads < self.transactions).then(|| self.first + 2 * self.reads)
     }
 
-    /// Notes that an operation was sent.
+    /// Records that the sender's operation `op` was sent.
     pub(super) fn sent(&mut self, op: u32) {
         if is_write(op) {
             self.writes.pop_front();

@@ -40,14 +40,14 @@ use squall_netsim::topology::Topology;
 
 pub use network::CreditNetwork;
 
-/// Bytes of a flit (section 6.1.4).
+/// Size of a flit, the unit of transmission on links, in bytes (section 6.1.4).
 pub const FLIT_BYTES: u64 = 16;
 /// Bytes of data in a packet with data: eight flits. Such a packet has a ninth flit, the header.
 pub const PAYLOAD_BYTES: u64 = 128;
 
-/// Flits of a read from a group: the answer carries the data.
+/// Flits of a read from a multicast group: the answer carries the data.
 const READ: OperationFlits = OperationFlits { request: 1, response: 9 };
-/// Flits of a write to a group: the request carries the data.
+/// Flits of a write to a multicast group: the request carries the data.
 const WRITE: OperationFlits = OperationFlits { request: 9, response: 1 };
 
 /// Configuration of an all-reduce: each sender reads from the group, and writes to it what each
@@ -56,15 +56,15 @@ const WRITE: OperationFlits = OperationFlits { request: 9, response: 1 };
 pub struct CreditNetworkConfig {
     /// The network: two tiers, all links alike, every lower switch connected to every upper switch.
     pub topology: Topology,
-    /// Congestion control that throttles the operations of a member.
+    /// Limiter that throttles the operations of each member.
     pub injection: InjectionConfig,
     /// Number of members that send, drawn at random. The others only answer.
     pub senders: u16,
     /// Number of reads of each sender. It makes as many writes.
     pub transactions: u32,
-    /// Largest random delay of a sender's start, cycles.
+    /// Largest random delay in cycles before a sender starts.
     pub skew: u32,
-    /// Cycles from the arrival of a request to its answer.
+    /// Cycles from the arrival of a request at a memory to its answer.
     pub memory: u32,
     /// Flits of answers that may wait in a member for its link. Beyond this, the memory accepts no
     /// request. `None` means no limit, so that a memory always takes the same time.
@@ -72,7 +72,7 @@ pub struct CreditNetworkConfig {
     /// Flits of each virtual channel that may wait behind a link, and as many before it. `None`
     /// means as many as are in flight in a round trip between switches.
     pub buffer: Option<u32>,
-    /// Seed of all random choices.
+    /// Seed of all random choices of a run.
     pub seed: u64,
 }
 
@@ -87,9 +87,9 @@ impl CreditNetworkConfig {
 /// The reason why a network cannot be built from a configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CreditNetworkError {
-    /// The invalid field of [`CreditNetworkConfig`].
+    /// Name of the field of [`CreditNetworkConfig`] that is invalid.
     pub field: &'static str,
-    /// The value that was found and the allowed range.
+    /// The invalid value, and the range that is allowed.
     pub what: String,
 }
 
@@ -104,34 +104,34 @@ impl core::error::Error for CreditNetworkError {}
 /// Results of a run; times are in cycles from the start of the network.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct CreditNetworkResults {
-    /// Results of each sender.
+    /// Results of each member that sent.
     pub senders: Vec<SenderResult>,
-    /// Number of operations that were answered.
+    /// Number of operations of all senders that were answered.
     pub operations: u64,
     /// Flits of the request and the response of each operation: those that a member would have
     /// received if answers were not reduced.
     pub effective_flits: u64,
-    /// Cycles from the first start to the last answer.
+    /// Cycles from the start of the first sender to the last answer.
     pub cycles: u64,
     /// Sum over operations of the time from the first flit's departure to the answer's last flit,
     /// cycles.
     pub latency_sum: u64,
-    /// Longest of these times, cycles.
+    /// Longest time from the first flit's departure to the answer's last flit, in cycles.
     pub latency_max: u64,
-    /// Number of packets that were sent on links.
+    /// Number of packets sent on all links together.
     pub packets: u64,
-    /// The reason why the run ended before all operations were answered.
+    /// The reason why the run ended before all operations were answered, if it did.
     pub stopped: Option<&'static str>,
 }
 
-/// Results of a member that sent.
+/// Results of one member that sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SenderResult {
-    /// The member's number.
+    /// Number of the member in the network.
     pub member: u16,
-    /// Cycle in which the member began.
+    /// Cycle in which the member started to send.
     pub start: u64,
-    /// Cycle in which the last of the member's writes was answered.
+    /// Cycle in which the last of the member's writes was answered, if all were.
     pub end: Option<u64>,
 }
 

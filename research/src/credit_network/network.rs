@@ -1,4 +1,4 @@
-//! The network as a whole, simulated cycle by cycle.
+//! Simulation of a credit network, cycle by cycle.
 
 use core::ops::ControlFlow;
 
@@ -13,11 +13,11 @@ use squall_cc::Injection;
 use squall_netsim::Picos;
 use squall_netsim::sim::Observer;
 
-/// Largest number of operations: they are numbered in 31 bits.
+/// Largest number of operations in a run: they are numbered in 31 bits.
 const MOST_OPERATIONS: u64 = 1 << 31;
 /// Cycles without an answer after which the run stops, because nothing can happen any more.
 const PATIENCE: u64 = 2_000_000;
-/// Cycles between two calls of the observer.
+/// Cycles between two calls of the observer of a run.
 const LOOK: u64 = 1 << 14;
 
 /// The members, switches and links of a credit network.
@@ -25,7 +25,7 @@ const LOOK: u64 = 1 << 14;
 pub struct CreditNetwork {
     tree: Tree,
     channels: Vec<Channel>,
-    /// The cycle for each channel before which nothing can leave the buffers behind it.
+    /// For each channel, the cycle before which no packet can leave the buffers behind it.
     quiet_until: Vec<u64>,
     behind: Vec<Behind>,
     members: Vec<Member>,
@@ -33,9 +33,9 @@ pub struct CreditNetwork {
     /// the number that the upper switch has reduced.
     at_lower: Vec<u8>,
     at_upper: Vec<u8>,
-    /// The cycle in which each operation was sent.
+    /// The cycle in which each operation left its sender.
     sent: Vec<u64>,
-    /// The member of each sender number.
+    /// The member number of each sender, by sender number.
     senders: Vec<u16>,
     transactions: u32,
     buffer: u32,
@@ -48,21 +48,22 @@ pub struct CreditNetwork {
 }
 
 impl CreditNetwork {
-    /// Creates the idle network.
+    /// Creates a network in which nothing has been sent.
     ///
     /// # Errors
-    /// The field that is invalid, and what is allowed.
+    /// Returns the field that is invalid, and what is allowed.
     pub fn new(config: &CreditNetworkConfig) -> Result<Self, CreditNetworkError> {
         let tree = Tree::new(&config.topology)?;
         let hosts = config.topology.hosts as u16;
         let fault = |field, what| Err(CreditNetworkError { field, what });
         if !(1..=hosts).contains(&config.senders) {
-            return fault("senders", format!("{}, expected 1 to {hosts}", config.senders));
+            let what = format!("{}, expected 1 to {hosts}, the number of members", config.senders);
+            return fault("senders", what);
         }
         let operations = u64::from(config.senders) * u64::from(config.transactions) * 2;
         if !(1..MOST_OPERATIONS).contains(&operations) {
-            let what =
-                format!("{}, expected 1 to {}", config.transactions, MOST_OPERATIONS / 2 / 64);
+            let most = MOST_OPERATIONS / 2 / 64;
+            let what = format!("{}, expected 1 to {most} reads per sender", config.transactions);
             return fault("transactions", what);
         }
         let cycle = config.cycle();
@@ -75,10 +76,10 @@ impl CreditNetwork {
         let buffer =
             config.buffer.unwrap_or_else(|| u32::try_from(2 * hop + 9).unwrap_or(u32::MAX));
         if !(9..=1 << 20).contains(&buffer) {
-            return fault("buffer", format!("{buffer}, expected 9, a packet, to 1048576 flits"));
+            return fault("buffer", format!("{buffer}, expected 9 (one packet) to 1048576 flits"));
         }
         if config.answers == Some(0) {
-            return fault("answers", "0, expected 1 flit or more".to_owned());
+            return fault("answers", "0, expected at least 1 flit, or no limit".to_owned());
         }
         let behind = tree.behind(2 * config.topology.links.len());
         let channels = behind.iter().map(|behind| match behind {
@@ -147,7 +148,7 @@ impl CreditNetwork {
                     break;
                 }
                 if self.now > self.last_done + PATIENCE {
-                    self.results.stopped = Some("nothing could happen any more");
+                    self.results.stopped = Some("no operation was answered for 2000000 cycles");
                     break;
                 }
             }
@@ -163,7 +164,7 @@ impl CreditNetwork {
         self.results
     }
 
-    /// Simulates one cycle.
+    /// Simulates one cycle of all links, switches and members.
     pub(super) fn step(&mut self) {
         let count = self.channels.len();
         // The channel that is served first changes from cycle to cycle, also among neighbours: XOR
@@ -186,7 +187,7 @@ impl CreditNetwork {
         self.now += 1;
     }
 
-    /// Takes packets out of the buffers behind a channel, if they may leave.
+    /// Hands on the packets that may leave the buffers behind a channel.
     fn deliver(&mut self, channel: usize) {
         for vc in [REQUEST, WRITES, RESPONSE] {
             while let Some(packet) = self.channels[channel].virtuals[vc].arrived(self.now) {
@@ -233,7 +234,8 @@ impl CreditNetwork {
         room
     }
 
-    /// Copies a request to each lower switch. Returns whether all have their copy.
+    /// Copies a request from the upper switch to each lower switch. Returns whether all have their
+    /// copy.
     fn copy_down(&mut self, from: usize, vc: usize, packet: Packet) -> bool {
         let route = self.route(packet.op);
         let mut whole = true;
@@ -298,7 +300,7 @@ impl CreditNetwork {
         true
     }
 
-    /// Passes a request to a member's memory.
+    /// Hands a request that arrived at a member to the member's memory.
     fn receive_request(&mut self, member: u16, packet: Packet) {
         let from = self.sender_of(packet.op);
         let here = &mut self.members[usize::from(member)];
@@ -308,7 +310,7 @@ impl CreditNetwork {
         here.remember(self.now + self.memory, packet);
     }
 
-    /// Completes an operation whose answer has reached its sender.
+    /// Completes operation `op` of a member, whose answer has arrived there.
     fn done(&mut self, member: u16, op: u32) -> bool {
         let here = &mut self.members[usize::from(member)];
         let sent = self.sent[op as usize];
@@ -329,7 +331,7 @@ impl CreditNetwork {
         true
     }
 
-    /// Sends the answers that a member's memory has ready.
+    /// Sends the answers that are ready in a member's memory.
     fn answer(&mut self, member: usize) {
         let here = &mut self.members[member];
         let out = self.tree.out_of(member as u16);
@@ -382,7 +384,7 @@ impl CreditNetwork {
         self.quiet_until[channel] = here.quiet_until(self.now);
     }
 
-    /// Returns the member that sent the operation.
+    /// Returns the member that sent operation `op`.
     fn sender_of(&self, op: u32) -> u16 {
         self.senders[(op / (2 * self.transactions)) as usize]
     }

@@ -8,27 +8,27 @@ use squall_netsim::topology::{Node, Topology};
 /// topology.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
-    /// The channel out of each member. The channel to the member is its sibling.
+    /// The channel on which each member sends. The channel on which it receives is its sibling.
     out: Vec<u32>,
-    /// The lower switch of each member.
+    /// The lower switch to which each member is attached.
     lower: Vec<u16>,
-    /// The members of each lower switch.
+    /// The members attached to each lower switch.
     members: Vec<Vec<u16>>,
     /// The channels upwards of each lower switch. The n-th channel of every lower switch leads to
     /// the same upper switch.
     up: Vec<Vec<u32>>,
 }
 
-/// The node to which a channel leads.
+/// The node at the receiving end of a channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Behind {
-    /// The lower switch of this number; the channel comes from a member.
+    /// The lower switch with this number; the channel comes from a member.
     LowerFromMember(u16),
-    /// The lower switch of this number; the channel comes from an upper switch.
+    /// The lower switch with this number; the channel comes from an upper switch.
     LowerFromUpper(u16),
-    /// An upper switch.
+    /// A switch of the upper tier.
     Upper,
-    /// The member of this number.
+    /// The member with this number.
     Member(u16),
 }
 
@@ -37,7 +37,7 @@ pub(super) enum Behind {
 const MOST: usize = 32;
 
 impl Tree {
-    /// Builds the tables from a topology, or reports why it is not such a network.
+    /// Builds the tables from a topology, or returns the reason why it has not two tiers as needed.
     pub(super) fn new(topology: &Topology) -> Result<Self, CreditNetworkError> {
         topology.check().map_err(|error| fault(&error.0))?;
         let lower_switches: Vec<usize> =
@@ -75,15 +75,15 @@ impl Tree {
         let alike = |a: &[(u32, u32)], b: &[(u32, u32)]| {
             a.iter().map(|route| route.0).eq(b.iter().map(|route| route.0))
         };
-        let first = ways.first().ok_or_else(|| fault("no switch"))?;
+        let first = ways.first().ok_or_else(|| fault("no lower switch"))?;
         if first.is_empty() || ways.iter().any(|route| !alike(route, first)) {
-            return Err(fault("lower switches that lead to different upper ones, or to none"));
+            return Err(fault("lower switches that lead to different upper switches, or to none"));
         }
         if tree.members.iter().any(|members| members.is_empty() || members.len() > MOST)
             || ways.len() > MOST
         {
             return Err(fault(
-                "more than 32 members of a switch or 32 lower switches, or a switch without any",
+                "more than 32 members at a lower switch, or none, or more than 32 lower switches",
             ));
         }
         Ok(tree)
@@ -97,22 +97,22 @@ impl Tree {
         &self.members[usize::from(lower)]
     }
 
-    /// Returns the number of lower switches.
+    /// Returns the number of switches of the lower tier.
     pub(super) fn lowers(&self) -> u16 {
         self.members.len() as u16
     }
 
-    /// Returns the number of links from each lower switch to upper ones.
+    /// Returns the number of links from each lower switch to upper switches.
     pub(super) fn ways(&self) -> u32 {
         self.up[0].len() as u32
     }
 
-    /// Returns the channel out of a member.
+    /// Returns the channel on which a member sends.
     pub(super) fn out_of(&self, member: u16) -> usize {
         self.out[usize::from(member)] as usize
     }
 
-    /// Returns the channel to a member.
+    /// Returns the channel on which a member receives.
     pub(super) fn to(&self, member: u16) -> usize {
         self.out_of(member) ^ 1
     }
@@ -128,7 +128,7 @@ impl Tree {
         self.up(lower, route) ^ 1
     }
 
-    /// Returns the node to which each channel leads.
+    /// Returns the node at the receiving end of each channel.
     pub(super) fn behind(&self, channels: usize) -> Vec<Behind> {
         let mut behind = vec![Behind::Upper; channels];
         for (member, &lower) in (0u16..).zip(&self.lower) {
@@ -145,7 +145,8 @@ impl Tree {
 }
 
 fn fault(what: &str) -> CreditNetworkError {
-    let what =
-        format!("{what}; expected two tiers, every lower switch connected to every upper one");
+    let what = format!(
+        "{what}; use two tiers of switches, with every lower switch connected to every upper one"
+    );
     CreditNetworkError { field: "topology", what }
 }

@@ -35,11 +35,11 @@ use squall_netsim::model::{
 use squall_netsim::output::Run;
 use squall_netsim::topology::Node;
 
-/// The feature as users choose it.
+/// The switch feature "deflection", as users choose it by name.
 #[derive(Debug)]
 pub struct Deflection;
 
-/// Parameters of the feature, with their defaults.
+/// Parameters of flow deflection as the user sets them, with their defaults.
 struct Parameters {
     threshold: Option<u64>,
     tokens: u8,
@@ -101,11 +101,11 @@ impl SwitchFeature for Deflection {
         Parameters::parse(given)?;
         if options.adaptive {
             return Err(
-                "expected without `adaptive`: the packets of a message take one path".into()
+                "use it without `adaptive`: the packets of a message must take one path".into()
             );
         }
         if !options.lossless {
-            return Err("expected with `lossless`: a message whose last packet is lost keeps its place in the switch".into());
+            return Err("use it with `lossless`: a message whose last packet is lost would stay in the switch's table".into());
         }
         Ok(())
     }
@@ -121,12 +121,12 @@ impl SwitchFeature for Deflection {
             // A switch that deflects later than it marks has slowed the sender already.
             Some(bytes) if bytes >= marks => {
                 return Err(format!(
-                    "threshold {bytes}, expected less than where marks begin, {marks}"
+                    "threshold {bytes} is too large: give less than where marks begin, {marks}"
                 ));
             }
             None if marks == u64::MAX => {
                 return Err(
-                    "threshold is missing, and there are no marks that it could be a share of"
+                    "threshold has no default, because there are no marks; give threshold=BYTES"
                         .into(),
                 );
             }
@@ -139,32 +139,33 @@ impl SwitchFeature for Deflection {
     }
 }
 
-/// The parameters that all switches of a network share.
+/// The parameters of flow deflection, which all switches of a network share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeflectionParameters {
-    /// Bytes in a port's queue beyond which messages are sent around it.
+    /// Bytes in a port's queue beyond which messages are deflected to another port.
     pub threshold: u64,
-    /// Largest number of deflections of a short message.
+    /// Largest number of times that a packet of a short message may be deflected.
     pub tokens: u8,
-    /// Number of messages that a switch remembers at a time.
+    /// Largest number of deflected messages that a switch remembers at a time.
     pub entries: u16,
     /// Length in bytes of the longest message that is deflected.
     pub short: u64,
-    /// The time that an entry must be unused before another message may replace it.
+    /// Time for which an entry of the deflected-flow table must be unused before another message
+    /// may replace it.
     pub forget: Picos,
-    /// Seed of the choice of ports.
+    /// Seed of the random choice of ports for deflected messages.
     pub seed: u64,
 }
 
 impl DeflectionParameters {
-    /// Returns the tokens of the packets of a message of `bytes` bytes.
+    /// Returns how often each packet of a message of `bytes` bytes may be deflected.
     #[must_use]
     pub const fn tokens(&self, bytes: u64) -> u8 {
         if bytes <= self.short { self.tokens } else { 0 }
     }
 }
 
-/// Indices of the counters in [`NetworkFeature::counters`].
+/// Indices of the deflection counters in [`NetworkFeature::counters`].
 const PACKETS: usize = 0;
 const MESSAGES: usize = 1;
 const TABLE_FULL: usize = 2;
@@ -229,14 +230,14 @@ impl NetworkFeature for DeflectionParameters {
     }
 }
 
-/// Returns the sum of a flow counter over all flows; `None` if no flow has the counter.
+/// Returns the sum of a deflection counter over all flows; `None` if no flow has the counter.
 fn sum(run: &Run, counter: &str) -> Option<f64> {
     let name = format!("deflection.{counter}");
     let counts = run.flows.iter().filter_map(|flow| flow.features.get(&name));
     counts.copied().reduce(|a, b| a + b).map(|sum| sum as f64)
 }
 
-/// Returns the excess of one sum over another, as a share of the other.
+/// Returns the excess of the sum of one counter over that of another, as a share of the latter.
 fn excess(run: &Run, counter: &str, least: &str) -> Option<f64> {
     let (count, least) = (sum(run, counter)?, sum(run, least)?);
     (least > 0.0).then(|| (count - least) / least)
@@ -298,7 +299,7 @@ pub struct DeflectionHeader {
     pub last: bool,
     /// The number of times that the packet may still be deflected.
     pub tokens: u8,
-    /// Number of switches that the packet passed.
+    /// Number of switches that the packet has passed.
     pub switches: u8,
     /// Number of switches on the shortest route from the first switch to the destination.
     pub fewest: u8,
@@ -323,23 +324,24 @@ impl PacketOption for DeflectionHeader {
     }
 }
 
-/// An entry of the deflected-flow table.
+/// A deflected message that a switch remembers: an entry of the deflected-flow table.
 #[derive(Clone, Copy, Debug)]
 struct TableEntry {
     message: u64,
-    /// Tokens with which the packets of the message arrive at this switch.
+    /// Tokens with which the packets of the message arrive at this switch: deflections left to
+    /// them.
     tokens: u8,
     port: u32,
     used: Picos,
 }
 
-/// The program of one switch.
+/// The deflection program that runs in one switch.
 #[derive(Clone, Debug)]
 pub struct DeflectionProgram {
     parameters: DeflectionParameters,
-    /// The deflected-flow table.
+    /// The deflected-flow table: the messages that this switch deflected, with their ports.
     table: Vec<TableEntry>,
-    /// Ports to other switches; looked up when they are needed first.
+    /// Ports that lead to other switches; looked up when they are first needed.
     ports: Option<Vec<u32>>,
     rng: Rng,
 }
@@ -357,7 +359,8 @@ impl DeflectionProgram {
         }
     }
 
-    /// Returns the port by which a packet follows its message, if the message was deflected here.
+    /// Returns the port by which a packet follows its message, if this switch deflected the
+    /// message.
     fn deflected_port(&mut self, now: Picos, header: &DeflectionHeader) -> Option<u32> {
         let key = (header.message, header.tokens);
         let at = self.table.iter().position(|entry| (entry.message, entry.tokens) == key)?;
@@ -369,7 +372,7 @@ impl DeflectionProgram {
         Some(port)
     }
 
-    /// Makes room for one more message in the table; returns false if it is full.
+    /// Makes room for one more message in the deflected-flow table; returns false if it is full.
     fn make_room(&mut self, now: Picos) -> bool {
         if self.table.len() < self.parameters.entries.into() {
             return true;
@@ -416,7 +419,7 @@ impl DeflectionProgram {
         Some(port)
     }
 
-    /// Decides by which port a packet leaves, and writes its header and lane.
+    /// Decides by which port a packet leaves the switch, and writes the packet's header and lane.
     fn pass(
         &mut self,
         place: &Place<'_>,

@@ -13,7 +13,7 @@ pub(super) struct Bar {
     single: bool,
 }
 
-/// Number of steps of the bar of a single run.
+/// Number of steps in which the progress bar of a single run advances.
 const STEPS: u64 = 1000;
 
 impl Bar {

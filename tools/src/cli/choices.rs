@@ -9,10 +9,11 @@ use squall_cc::{NetworkProfile, PathsConfig, Scope, SenderConfig, Setting};
 use squall_engine::LossDetection;
 use squall_netsim::output::text::table;
 
-/// The value of an option that asks for its list.
+/// Value of an option, such as `--cc help`, that asks for the list of its values.
 const HELP: &str = "help";
 
-/// Returns the lists that the user asked for, one after another; empty if there are none.
+/// Returns the lists of values that the options of the command line ask for, one after another;
+/// empty if none asks.
 pub(super) fn help(args: &SimArgs) -> String {
     // Some defaults depend on the network, so the list is made for an example.
     let network = NetworkProfile::new(Rate::gbps(100), Span::micros(12), args.mtu, false);

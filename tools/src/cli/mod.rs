@@ -63,7 +63,7 @@ enum Command {
     },
     /// Write the manual pages into a folder.
     Man {
-        /// Folder for the pages.
+        /// Folder for the manual pages.
         folder: PathBuf,
     },
 }
@@ -79,12 +79,12 @@ struct Failure {
 
 #[expect(clippy::needless_pass_by_value, reason = "made for map_err, which hands errors over")]
 impl Failure {
-    /// Creates the failure of an invalid request, exit status 2.
+    /// Creates the failure of a command that cannot be run as it was given, exit status 2.
     fn usage(what: impl ToString) -> Self {
         Self { status: 2, what: what.to_string(), closed: false }
     }
 
-    /// Creates the failure of a command that was tried, exit status 1.
+    /// Creates the failure of a command that was run and did not succeed, exit status 1.
     fn failed(what: impl ToString) -> Self {
         Self { status: 1, what: what.to_string(), closed: false }
     }
@@ -175,15 +175,15 @@ fn interrupts() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// Format of the results.
+/// Output format of the results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 enum Format {
-    /// Tables for people.
+    /// Text tables for people.
     #[default]
     Text,
-    /// One JSON document.
+    /// One JSON document with all results.
     Json,
-    /// One line for each flow, comma-separated.
+    /// One line for each flow, with comma-separated values.
     Csv,
     /// The table of flows as a Parquet file; needs the feature `parquet`, and --out or a standard output that is no
     /// terminal.

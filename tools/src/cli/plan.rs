@@ -51,7 +51,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Returns the path of the plan with this name, or of this file.
+    /// Returns the path of a plan, of which `name` is the name or the file.
     fn find(&self, name: &str) -> PathBuf {
         let file = match (&self.plans, name.ends_with(".toml") || name.contains('/')) {
             (_, true) => PathBuf::from(name),
@@ -63,7 +63,7 @@ impl Place {
         }
     }
 
-    /// Returns the files of all plans, sorted by name.
+    /// Returns the files of all plans that are called by name, sorted by name.
     fn all(&self) -> Result<Vec<PathBuf>, Failure> {
         self.plans.as_deref().map_or_else(|| Ok(shipped::plans()), plan_files)
     }
@@ -76,18 +76,18 @@ impl Form {
     }
 }
 
-/// Options that select plans and runs.
+/// Options that select plans and their runs, and what is written of them.
 #[derive(Args, Debug)]
 struct Form {
     #[command(flatten)]
     place: Place,
-    /// Only plans that have a quick form, in that form.
+    /// Run only plans that have a quick form, in that form.
     #[arg(long)]
     quick: bool,
-    /// Seeds instead of the plans'.
+    /// Run with these seeds instead of those of the plans.
     #[arg(long, value_delimiter = ',', value_name = "SEED,..")]
     seeds: Vec<u64>,
-    /// Only the table of statements.
+    /// Print only the table of statements.
     #[arg(short, long)]
     summary: bool,
     /// Write PLAN/runs.parquet and PLAN/flows.parquet beside the CSV files, if squall was built with the feature parquet.
@@ -105,7 +105,7 @@ pub(super) struct MergeArgs {
     names: Vec<String>,
     #[command(flatten)]
     form: Form,
-    /// Folder for results, as of `run`.
+    /// Folder for the joined results, in which files are as those of `run --out`.
     #[arg(short, long, value_name = "FOLDER")]
     out: PathBuf,
 }
@@ -125,7 +125,7 @@ pub(super) struct RunArgs {
     /// Simulations at a time (default: the processors there are).
     #[arg(short = 'j', long, value_name = "N")]
     threads: Option<usize>,
-    /// No progress bar.
+    /// Draw no progress bar.
     #[arg(long)]
     quiet: bool,
 }
@@ -211,8 +211,8 @@ impl Account {
         Self { documents: Vec::new(), verdicts: Vec::new(), list: String::from(LIST_HEAD) }
     }
 
-    /// Judges the runs of a plan. If they are not `complete`, a statement that fails counts as not
-    /// run.
+    /// Judges the statements of a plan by its runs. If the runs are not `complete`, a statement
+    /// that fails counts as not run.
     fn add(&mut self, plan: &Plan, runs: &[Run], complete: bool) {
         let mut judged = judge(plan, runs);
         if !complete {
@@ -226,8 +226,8 @@ impl Account {
         self.verdicts.extend(judged);
     }
 
-    /// Prints the statements, and writes report and list if `out` is set. Returns whether a
-    /// statement failed.
+    /// Prints the verdicts on all statements, and writes the report and the list of statements if
+    /// `out` is set. Returns whether a statement failed.
     fn close(mut self, out: Option<&Path>) -> Result<bool, Failure> {
         statements(&self.verdicts)?;
         if let Some(out) = out {
@@ -312,7 +312,9 @@ fn merge_plans(args: &MergeArgs) -> Result<u8, Failure> {
         plans.retain(|plan| !left(plan).is_empty());
     }
     if plans.is_empty() {
-        return Err(Failure::usage("none of the folders has runs of a plan"));
+        return Err(Failure::usage(
+            "none of the folders has runs of a plan; give the --out folder of each shard",
+        ));
     }
     let (mut account, mut lacking) = (Account::new(), false);
     for plan in &plans {
@@ -366,11 +368,11 @@ fn document(plan: &Plan, runs: &[Run], verdicts: &[Verdict]) -> Document {
     document
 }
 
-/// The head of the table of statements, in Markdown.
+/// First lines of the table of statements, in Markdown.
 const LIST_HEAD: &str =
     "| plan | statement | source | expected | measured | verdict |\n|---|---|---|---|---|---|\n";
 
-/// Returns a statement as a row of that table.
+/// Returns a statement and its verdict as a row of the table of statements.
 fn list_row(plan: &str, verdict: &Verdict) -> String {
     let why = match (verdict.word(), &verdict.explained) {
         ("explained", Some(why)) => format!(": {why}"),

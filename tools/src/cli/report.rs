@@ -1,4 +1,4 @@
-//! `squall report`
+//! The command line of `squall report`, which makes one HTML page of results.
 
 use std::path::{Path, PathBuf};
 
@@ -13,11 +13,12 @@ use squall_netsim::output::{Metric, Run, perfetto};
 /// `runs` folder of `squall plan run`) and of documents that other programs wrote. Several results are also drawn over one
 /// another, each named by what differs between them.
 #[derive(Args, Debug)]
+#[command(after_long_help = list_of_metrics())]
 pub(super) struct ReportArgs {
     /// JSON files or folders of them, shown in this order.
     #[arg(required = true, value_name = "FILE")]
     inputs: Vec<PathBuf>,
-    /// The page.
+    /// HTML file to write.
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     out: PathBuf,
     /// Draw each plot as an SVG file into this folder, too: `01-finish-over-senders.svg`.
@@ -40,6 +41,20 @@ pub(super) struct ReportArgs {
         default_value = "max_fct,mean_fct,p99_fct,spread,over_ideal,goodput,jain,retransmitted,trimmed"
     )]
     metrics: Vec<Metric>,
+}
+
+/// Returns the end of `--help`: name, unit and meaning of each metric.
+fn list_of_metrics() -> String {
+    let mut text = "Metrics, for --metrics and for plans:\n".to_owned();
+    for metric in Metric::all() {
+        let unit = match metric.unit() {
+            "" => String::new(),
+            unit => format!(" ({unit})"),
+        };
+        // A manual page breaks its lines before those that begin with spaces.
+        text.push_str(&format!("  {metric}{unit}: {}\n", metric.what()));
+    }
+    text
 }
 
 pub(super) fn run(args: &ReportArgs) -> Result<u8, Failure> {
@@ -75,8 +90,8 @@ pub(super) fn run(args: &ReportArgs) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Returns the runs of all inputs. If there are several inputs, each run's name begins with its
-/// input.
+/// Returns the runs of all inputs for the timeline. If there are several inputs, the name of each
+/// run begins with that of its input.
 fn timeline(results: &[Input]) -> Vec<Run> {
     let named = |input: &Input, run: &Run| {
         let name = match (results.len(), run.name.as_str()) {

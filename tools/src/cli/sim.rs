@@ -1,4 +1,4 @@
-//! `squall sim`
+//! The command line of `squall sim`, which simulates one workload over one network.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -85,10 +85,10 @@ pub(super) struct SimArgs {
     /// the last digit.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
-    /// Format of the results.
+    /// Output format of the results.
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Entropies to spread packets over.
+    /// Number of entropies (paths) to spread packets over.
     #[arg(long, default_value_t = 64)]
     pub(super) paths: u16,
     /// Rate at which a host takes packets in, Gb/s. Packets that find its receive buffer full are lost.
@@ -107,13 +107,13 @@ pub(super) struct SimArgs {
     /// Record queues, windows and throughput every so many microseconds, and the load of links.
     #[arg(long, value_name = "US")]
     sample: Option<f64>,
-    /// Also write an HTML page.
+    /// Also write an HTML page with the results to this file.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Write results into this file instead of standard output.
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// No progress bar.
+    /// Draw no progress bar.
     #[arg(short, long)]
     quiet: bool,
 }
@@ -251,7 +251,7 @@ fn say_doubts(args: &SimArgs, prepared: &PreparedSimulation) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the path of the GOAL schedule to run, if there is one.
+/// Returns the path of the GOAL schedule that the options name, if they name one.
 fn schedule(args: &SimArgs) -> Option<&Path> {
     let load = args.load.as_ref().map(Path::new);
     args.trace.as_deref().or(load).filter(|path| goal::is_goal(path))
@@ -278,7 +278,7 @@ fn about(transport: &Transport, seed: u64) -> String {
 /// (main_uec.cpp).
 const HTSIM_NIC_GBPS: f64 = 100.0;
 
-/// Returns whether the topology is a file of htsim's.
+/// Returns whether the topology comes from a file of htsim.
 fn htsim(args: &SimArgs) -> bool {
     args.topo.as_ref().is_some_and(|topo| topo.ends_with(".topo"))
 }

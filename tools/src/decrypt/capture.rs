@@ -17,21 +17,22 @@ const LONGEST: usize = 16 << 20;
 /// Bytes of the file header of pcap, and of the header before each of its packets.
 const PCAP_HEADER: usize = 24;
 const PCAP_RECORD: usize = 16;
-/// Types of blocks of pcapng, and the sizes of what stands before the bytes of a packet.
+/// Types of blocks of pcapng (section header, interface, packet), and the bytes of a packet's block
+/// before the packet itself.
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
 const PACKET: u32 = 6;
 const PACKET_HEADER: usize = 28;
-/// The byte order mark of a section, in the order of its writer.
+/// Byte order mark of a pcapng section, as a number in the byte order of the program that wrote it.
 const ORDER: u32 = 0x1a2b_3c4d;
 
-/// The reason why a file is not read as a capture.
+/// The reason why a file cannot be read as a capture.
 #[derive(Debug, Error)]
 pub(super) enum CaptureError {
-    /// The system cannot read the file.
+    /// The operating system reports an error.
     #[error("{0}")]
     Read(#[from] io::Error),
-    /// The file does not begin like one of the formats.
+    /// The file begins neither like pcap nor like pcapng.
     #[error("this is neither pcap nor pcapng; name a file that FI_SQUALL_PCAP or tcpdump wrote")]
     Format,
     /// A length in the file contradicts the format.
@@ -42,16 +43,16 @@ pub(super) enum CaptureError {
 /// The header that the frames of an interface begin with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LinkType {
-    /// An IP header, as in captures of FI_SQUALL_PCAP.
+    /// Frames begin with an IP header, as in captures of FI_SQUALL_PCAP.
     Ip,
-    /// An Ethernet header.
+    /// Frames begin with an Ethernet header.
     Ethernet,
-    /// A header that this program does not read.
+    /// Frames begin with a header that this program does not read.
     Other,
 }
 
 impl LinkType {
-    /// Returns the type of a number in the registry of tcpdump.org.
+    /// Returns the link type of a number in the registry of tcpdump.org (LINKTYPE_ values).
     const fn of(number: u32) -> Self {
         // The upper half of the field of pcap describes the frame check sequence.
         match number & 0xffff {
@@ -68,17 +69,17 @@ enum Format {
     Pcapng,
 }
 
-/// A record of the file: a packet, or anything else.
+/// A record of a capture file: a packet, or anything else.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
-    /// The whole record, headers and padding included.
+    /// Bytes of the whole record, headers and padding included.
     pub(super) bytes: Vec<u8>,
     frame: Option<Frame>,
     format: Format,
     big_endian: bool,
 }
 
-/// The place of a packet in its record.
+/// Where a record holds the bytes of its packet.
 #[derive(Clone, Debug)]
 struct Frame {
     range: Range<usize>,
@@ -86,13 +87,14 @@ struct Frame {
 }
 
 impl Record {
-    /// Returns the frame, of which the end may be missing, if the record is a packet.
+    /// Returns the captured frame and its link type, if the record is a packet. The end of the
+    /// frame may be missing.
     pub(super) fn frame(&self) -> Option<(LinkType, &[u8])> {
         let Frame { range, link } = self.frame.as_ref()?;
         Some((*link, &self.bytes[range.clone()]))
     }
 
-    /// Puts another frame in the place of the present one, which [`Self::frame`] has returned.
+    /// Replaces the frame that [`Self::frame`] returns, and adapts the lengths in the record.
     pub(super) fn replace_frame(&mut self, new: &[u8]) {
         let Some(Frame { range, .. }) = &mut self.frame else { return };
         let padding = |len: usize| len.next_multiple_of(4) - len;
@@ -121,18 +123,18 @@ impl Record {
     }
 }
 
-/// A reader of records.
+/// A reader of the records of a capture file.
 pub(super) struct CaptureReader<R> {
     input: R,
     format: Format,
     big_endian: bool,
-    /// Link types by interface; pcap has one.
+    /// Link types of the interfaces in the file, by number; pcap has one.
     links: Vec<LinkType>,
-    /// Bytes that were read.
+    /// Number of bytes that were read from the file.
     position: u64,
-    /// The record that the format was recognised by.
+    /// First record of the file, which was read to recognise the format and not returned yet.
     first: Option<Record>,
-    /// The file ends within a record.
+    /// True if the file ends within a record.
     pub(super) cut: bool,
 }
 

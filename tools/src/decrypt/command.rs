@@ -29,7 +29,7 @@ use super::frame::UdpDatagram;
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("secrets").required(true).multiple(true).args(["keys", "job_key"])))]
 pub(crate) struct DecryptArgs {
-    /// The capture.
+    /// Capture file to decrypt.
     capture: PathBuf,
     /// Key log of an endpoint that sent or received the packets (FI_SQUALL_KEY_LOG); repeatable.
     #[arg(long, value_name = "FILE")]
@@ -49,7 +49,7 @@ pub(super) struct PacketCounts {
     pub(super) clear: u64,
     pub(super) without_secret: u64,
     pub(super) wrong_tag: u64,
-    /// Frames without a UDP datagram, or with only a part of one.
+    /// Frames without a UDP datagram, or with only a part of one, which stay as they are.
     pub(super) others: u64,
 }
 
@@ -132,7 +132,7 @@ pub(super) fn read_secrets(file: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     Ok(bytes)
 }
 
-/// Adds the secrets of a key log.
+/// Adds the secrets of a key log to `keys`.
 ///
 /// # Errors
 /// Returns the line that is malformed, or why the file cannot be read.
@@ -177,8 +177,8 @@ fn read_job_key(file: &Path) -> Result<JobKey, String> {
     Ok(JobKey::new(&secret))
 }
 
-/// Adds the secrets of the handshakes in a capture. Returns the number of handshake packets that
-/// were made with another key.
+/// Adds the secrets that follow from the job's key and the handshakes in a capture. Returns the
+/// number of handshake packets that were made with another key.
 ///
 /// # Errors
 /// The capture cannot be read.

@@ -6,27 +6,27 @@ use squall_net::pcap::Checksum;
 
 use super::capture::LinkType;
 
-/// Number of UDP in the IP header.
+/// Protocol number of UDP in the IP header.
 const UDP: u8 = 17;
 /// Bytes of the UDP header.
 const UDP_HEADER: usize = 8;
 
-/// The place of a UDP datagram in a frame.
+/// Where a captured frame holds a UDP datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct UdpDatagram {
-    /// Address and port of the sender.
+    /// IP address and UDP port of the sender.
     pub(super) source: SocketAddr,
-    /// Address and port of the receiver.
+    /// IP address and UDP port of the receiver.
     pub(super) destination: SocketAddr,
-    /// Positions of the IP header, the UDP header, and the end of the payload.
+    /// Positions in the frame of the IP header, the UDP header, and the end of the payload.
     ip: usize,
     udp: usize,
     end: usize,
 }
 
 impl UdpDatagram {
-    /// Finds the datagram in a frame. Returns `None` if the frame holds something else, or only a
-    /// part of a datagram.
+    /// Finds the UDP datagram in a frame. Returns `None` if the frame holds something else, or only
+    /// a part of a datagram.
     pub(super) fn find(link: LinkType, frame: &[u8]) -> Option<Self> {
         let ip = match link {
             LinkType::Ip => 0,
@@ -82,8 +82,8 @@ impl UdpDatagram {
         &frame[self.udp + UDP_HEADER..self.end]
     }
 
-    /// Returns the frame with another payload, which is shorter than the present one. Lengths and
-    /// checksums are those of the new datagram; a UDP checksum that was left out stays so.
+    /// Returns the frame with another UDP payload, which is shorter than the present one. Lengths
+    /// and checksums are those of the new datagram; a UDP checksum that was left out stays so.
     pub(super) fn with_payload(&self, frame: &[u8], payload: &[u8]) -> Vec<u8> {
         let mut new = frame[..self.udp + UDP_HEADER].to_vec();
         new.extend_from_slice(payload);

@@ -24,10 +24,10 @@ pub(crate) struct DoctorArgs {
     /// Other hosts of the job: HOST or HOST:PORT.
     #[arg(value_name = "PEER")]
     peers: Vec<String>,
-    /// Answer those who ask, until interrupted.
+    /// Answer the questions of `squall doctor` on other hosts, until interrupted.
     #[arg(long, conflicts_with = "peers")]
     answer: bool,
-    /// UDP port to answer at.
+    /// UDP port on which to answer with --answer.
     #[arg(long, value_name = "PORT", default_value_t = peers::PORT, requires = "answer")]
     port: u16,
 }
@@ -40,7 +40,7 @@ impl DoctorArgs {
     }
 }
 
-/// Writes a heading, the lines of a table and the findings below it.
+/// Writes a section of the output: a heading, the lines of a table, and the findings below it.
 pub(super) fn write_section(
     out: &mut impl io::Write,
     title: &str,
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &DoctorArgs, stop: &Arc<AtomicBool>) -> io::Result<bool>
     Ok(faults == 0)
 }
 
-/// Returns the last line of the output.
+/// Returns the last line of the output, which counts faults and notes.
 pub(super) fn summarize(faults: usize, notes: usize) -> String {
     let count = |number: usize, noun: &str| match number {
         0 => format!("no {noun}s"),
@@ -138,8 +138,8 @@ fn look_around(
     Ok(())
 }
 
-/// Answers questions at every address of this host until interrupted. The answer names the address
-/// at which endpoints will be.
+/// Answers the questions of `squall doctor` on other hosts, at every address of this host, until
+/// interrupted. The answer names the address at which endpoints will be.
 fn answer(chosen: &Iface, port: u16, stop: &AtomicBool) -> io::Result<bool> {
     let every = match chosen.addr {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),

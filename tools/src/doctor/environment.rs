@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Longest time that a program may take to print its version or list.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Interval at which the program's end is polled.
+/// Interval at which the end of a program that was started is polled.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Returns a variable of the environment; `None` if it is unset or empty.

@@ -1,11 +1,11 @@
-//! The result of a check.
+//! Findings: what a check of `squall doctor` saw, how serious it is, and what to do about it.
 
 use std::fmt;
 
 /// Severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Level {
-    /// The item needs no attention.
+    /// All is well, and there is nothing to do.
     Well,
     /// Jobs work, but the item could be improved.
     Note,
@@ -13,12 +13,12 @@ pub(super) enum Level {
     Fault,
 }
 
-/// A single result of a check.
+/// The result of a check of `squall doctor`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Finding {
     pub(super) level: Level,
     pub(super) what: String,
-    /// The suggested remedy, if there is one.
+    /// Suggested remedy, if there is one.
     pub(super) cure: Option<String>,
 }
 

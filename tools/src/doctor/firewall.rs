@@ -2,7 +2,7 @@
 
 use super::finding::Finding;
 
-/// Ports that are proposed for a host with at most 64 ranks.
+/// UDP ports that are proposed for the endpoints of a host with at most 64 ranks.
 const PROPOSED: &str = "47930-47993";
 
 /// Returns the commands for the ports of FI_SQUALL_PORT, or for a range that could be set.

@@ -9,22 +9,23 @@ use squall_net::{Feature, OpenReport, PortConfig, UdpPort};
 
 use super::finding::Finding;
 
-/// Where Linux shows how many connections it tracks, and how many it can.
+/// Files in which Linux shows how many connections its firewall tracks, and how many it can.
 const TRACKED: [&str; 2] =
     ["/proc/sys/net/netfilter/nf_conntrack_count", "/proc/sys/net/netfilter/nf_conntrack_max"];
-/// Share of the table of connections from which it counts as nearly full, percent.
+/// Share of the firewall's table of connections, in percent, from which it counts as nearly full.
 const NEARLY_FULL: u64 = 80;
 
 /// Socket buffer sizes that the provider requests by default, bytes.
 const RECEIVE_BUFFER: usize = 8 << 20;
 const SEND_BUFFER: usize = 4 << 20;
 
-/// Opens a port as endpoints do, on any UDP port.
+/// Opens a UDP port on `iface` as endpoints do. The kernel chooses the port's number.
 pub(super) fn port(iface: &Iface) -> io::Result<(UdpPort, OpenReport)> {
     open(SocketAddr::new(iface.addr, 0), iface.index)
 }
 
-/// Opens a port at an address. `scope` is the interface of a link-local IPv6 address.
+/// Opens a UDP port at an address, as endpoints do. `scope` is the interface of a link-local IPv6
+/// address.
 pub(super) fn open(mut bind: SocketAddr, scope: u32) -> io::Result<(UdpPort, OpenReport)> {
     if let SocketAddr::V6(v6) = &mut bind
         && v6.ip().is_unicast_link_local()

@@ -13,7 +13,7 @@ const FASTER: u32 = 2;
 /// The interfaces of the host, and the choice among them.
 pub(super) struct Selection {
     pub(super) chosen: Option<Iface>,
-    /// The lines of the table of all interfaces; empty if they cannot be listed.
+    /// Lines of the table of all interfaces of the host; empty if they cannot be listed.
     pub(super) table: Vec<String>,
     pub(super) findings: Vec<Finding>,
 }
@@ -71,7 +71,7 @@ pub(super) fn judge(
     Selection { chosen: Some(chosen.iface.clone()), table, findings }
 }
 
-/// Returns the finding that names the chosen interface.
+/// Returns the finding that names the interface which endpoints will use.
 fn judge_chosen(chosen: &Candidate, expression: &str) -> Finding {
     let Candidate { iface, reason, .. } = chosen;
     let what = format!("endpoints will be on {iface}: {reason}");

@@ -25,7 +25,7 @@ fn judge(text: &str, set: impl Fn(&str) -> Option<String>) -> Option<Finding> {
     })
 }
 
-/// Checks the launchers in PATH.
+/// Checks the MPI launchers in PATH.
 pub(super) fn check() -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for text in

@@ -14,7 +14,7 @@ pub(super) const PORT: u16 = 4793;
 /// Common MTUs of networks, largest first.
 const MTUS: [u32; 7] = [9000, 8950, 4352, 1500, 1450, 1400, 1280];
 
-/// Resolves `HOST` or `HOST:PORT`.
+/// Resolves `HOST` or `HOST:PORT` to the address of a peer.
 pub(super) fn resolve(text: &str, v6: bool) -> Result<SocketAddr, Finding> {
     let found = match text.to_socket_addrs() {
         Ok(found) => Ok(found),
@@ -183,7 +183,8 @@ fn way_back(peer: SocketAddr, chosen: &Iface, all: &[Iface]) -> Option<Finding> 
     Some(judge_arrival(peer, &arrival, chosen, all))
 }
 
-/// Judges the interface by which an answer of a peer arrived.
+/// Judges the interface by which an answer of a peer arrived: it should be the one that endpoints
+/// will use.
 pub(super) fn judge_arrival(
     peer: SocketAddr,
     arrival: &io::Result<u32>,
@@ -254,7 +255,7 @@ fn marks(peer: SocketAddr, ecn: u8) -> Finding {
     }
 }
 
-/// Finds the longest packets that reach the peer.
+/// Finds the longest packets that reach the peer without being cut or lost.
 fn widest(port: &mut UdpPort, peer: SocketAddr, own: u32) -> Finding {
     let v6 = peer.is_ipv6();
     let mtus = std::iter::once(own).chain(MTUS.into_iter().filter(|mtu| *mtu < own));

@@ -17,18 +17,19 @@ const ASK: &[u8; 8] = b"sqldoc?\0";
 const ANSWER: &[u8; 8] = b"sqldoc!\0";
 /// Length of the shortest question and of every answer, bytes.
 pub(super) const SHORTEST: usize = 64;
-/// Time to wait for an answer.
+/// Time to wait for the answer to a question before it is asked again.
 const PATIENCE: Duration = Duration::from_millis(400);
-/// Time for which the port is polled without a pause, and the length of each pause after that.
+/// Time after a question for which the port is polled without a pause, and the length of each pause
+/// after that.
 const EAGER: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// The interface that endpoints of a host will use.
+/// The network interface that endpoints of a host will use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Choice {
     pub(super) name: String,
     pub(super) addr: IpAddr,
-    /// Bits of the interface's network prefix.
+    /// Length of the interface's network prefix, bits.
     pub(super) prefix: u8,
     /// True if the interface is a tunnel, or a bridge without a device.
     pub(super) doubtful: bool,
@@ -87,7 +88,7 @@ impl Choice {
     }
 }
 
-/// A peer's answer.
+/// A peer's answer to a question.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Answer {
     /// Length of the question when it arrived at the peer, bytes.
@@ -121,7 +122,7 @@ fn pause(since: Instant) {
     }
 }
 
-/// Builds a question of `len` bytes.
+/// Builds a question packet of `len` bytes.
 fn question(id: u32, len: usize) -> Vec<u8> {
     let mut question = vec![0; len.max(SHORTEST)];
     question[..8].copy_from_slice(ASK);

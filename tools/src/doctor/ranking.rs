@@ -10,15 +10,16 @@ const CABLE_LINES: usize = 2;
 
 const HEADINGS: [&str; 6] = ["NAME", "ADDRESS", "MTU", "SPEED", "RANK", "REASON"];
 
-/// A line of the table.
+/// A line of the table of interfaces.
 struct Row {
     columns: [String; 6],
-    /// The interface is the end of a cable to a container, without an address that could be used.
+    /// True if the interface is the end of a cable to a container, without an address that could be
+    /// used.
     container_end: bool,
 }
 
-/// Returns the table's lines, the first of which has the headings. `candidates` are in the order of
-/// [`squall_net::iface::select`].
+/// Returns the lines of the table of interfaces, the first of which has the headings. `candidates`
+/// are in the order of [`squall_net::iface::select`].
 pub(super) fn table(candidates: &[Candidate], unaddressed: &[UnaddressedInterface]) -> Vec<String> {
     let is_shown = |(position, candidate): &(usize, &Candidate)| {
         // Nearly every interface has a link-local address of IPv6 beside its others, and loopback
@@ -100,7 +101,7 @@ fn fold_container_ends(rows: &mut Vec<Row>) {
     });
 }
 
-/// Returns a speed in words.
+/// Returns the speed of a link in words, such as `100 Gb/s`.
 pub(super) fn speed(mbps: u32) -> String {
     if mbps >= 1000 && mbps.is_multiple_of(1000) {
         format!("{} Gb/s", mbps / 1000)

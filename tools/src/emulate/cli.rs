@@ -1,4 +1,4 @@
-//! `squall emulate ..`.
+//! The command line of `squall emulate`.
 
 use std::fmt;
 use std::io::Write as _;
@@ -47,68 +47,68 @@ pub(crate) enum EmulateCommand {
     Down,
     /// Endpoints, counters of every queue, failures, and how far behind real time it is.
     Status {
-        /// Text or JSON.
+        /// Output format of the status.
         #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
     /// Take a link down in both directions. Links are named by their ends (leaf0-spine1, h3-leaf1) or
     /// by number.
     FailLink {
-        /// The link.
+        /// Link, as its two ends or its number.
         link: String,
     },
     /// Bring a link up again, at its own rate, without errors.
     RestoreLink {
-        /// The link.
+        /// Link, as its two ends or its number.
         link: String,
     },
     /// Give a link another rate, such as 40G (before scaling).
     SetRate {
-        /// The link.
+        /// Link, as its two ends or its number.
         link: String,
-        /// The rate.
+        /// New rate of the link.
         #[arg(value_parser = rate)]
         rate: Rate,
     },
     /// Let a link swallow everything without routing's noticing.
     BlackHole {
-        /// The link.
+        /// Link, as its two ends or its number.
         link: String,
     },
     /// Give a link bit errors: each bit is wrong with this probability.
     BitErrors {
-        /// The link.
+        /// Link, as its two ends or its number.
         link: String,
-        /// The probability.
+        /// Probability that a bit is wrong, 0 to 1.
         probability: f64,
     },
     /// Let a link lose packets: each with this probability, such as 1%.
     Loss {
-        /// The link.
+        /// Link, as its two ends or its number.
         link: String,
-        /// The share.
+        /// Share of packets that the link loses.
         #[arg(value_parser = parse_share)]
         share: f64,
     },
     /// Take all links of a switch down.
     FailSwitch {
-        /// The switch.
+        /// Name of the switch.
         switch: String,
     },
     /// Bring all links of a switch up.
     RestoreSwitch {
-        /// The switch.
+        /// Name of the switch.
         switch: String,
     },
 }
 
-/// Output format.
+/// Output format of the status.
 #[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// For people.
+    /// A page of text for people.
     #[default]
     Text,
-    /// For programs.
+    /// A JSON document for programs.
     Json,
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct UpArgs {
     /// Parameters of the emulator.
     #[command(flatten)]
     pub emulator: EmulatorArgs,
-    /// Say nothing but errors.
+    /// Print nothing but errors.
     #[arg(long, short)]
     pub quiet: bool,
 }
@@ -155,7 +155,7 @@ pub(crate) struct EmulatorArgs {
     /// time].
     #[arg(long, value_name = "US")]
     pub host_delay: Option<u64>,
-    /// Seed of hashing and marking.
+    /// Seed of ECMP hashing and ECN marking.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
@@ -224,12 +224,12 @@ impl EmulatorArgs {
         settings
     }
 
-    /// Returns the factor by which rates are multiplied.
+    /// Returns the factor by which all rates of the network are multiplied.
     fn rates(&self, in_virtual_time: bool) -> f64 {
         self.rate_scale.unwrap_or(if in_virtual_time { 1.0 } else { 0.01 })
     }
 
-    /// Returns the factor by which latencies are multiplied.
+    /// Returns the factor by which all latencies of the network are multiplied.
     fn times(&self, in_virtual_time: bool) -> f64 {
         self.latency_scale.unwrap_or(1.0 / self.rates(in_virtual_time))
     }
@@ -306,7 +306,7 @@ pub(crate) fn run(args: &EmulateArgs) -> ExitCode {
     }))
 }
 
-/// Prints a line to standard error.
+/// Prints a line of `squall emulate` to standard error.
 pub(super) fn print_line(line: fmt::Arguments<'_>) {
     // Standard error may be closed.
     let _ = writeln!(std::io::stderr(), "squall emulate: {line}");

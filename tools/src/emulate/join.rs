@@ -29,7 +29,7 @@ pub(crate) struct JoinArgs {
     pub command: Vec<OsString>,
 }
 
-/// Runs the command and reports errors.
+/// Runs `squall emulate join`, and prints its errors.
 pub(super) fn run(socket: &Path, args: &JoinArgs) -> ExitCode {
     let status = join(socket, args).unwrap_or_else(|why| {
         print_line(format_args!("{why}"));
@@ -38,7 +38,7 @@ pub(super) fn run(socket: &Path, args: &JoinArgs) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Runs the job and returns the exit status.
+/// Runs the job on the emulator, and returns the exit status.
 fn join(socket: &Path, args: &JoinArgs) -> Result<u8, String> {
     let before = status(socket)?;
     check_hosts(args.hosts.as_ref(), before.hosts)?;
@@ -59,7 +59,7 @@ fn join(socket: &Path, args: &JoinArgs) -> Result<u8, String> {
     Ok(if ended.interrupted || ended.status != 0 { ended.status } else { REFUSED })
 }
 
-/// Returns the status of the emulator.
+/// Asks the running emulator for its status.
 fn status(socket: &Path) -> Result<Status, String> {
     let answer = ask(socket, &Command::Status).map_err(|error| error.to_string())?;
     serde_json::from_str(&answer).map_err(|error| error.to_string())

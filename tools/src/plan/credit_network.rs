@@ -20,12 +20,12 @@ use squall_research::credit_network::{
     SenderResult,
 };
 
-/// The tables of a scene of this kind.
+/// A scene with a table `[flits]`: its topology and the credit network on it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CreditNetworkScene {
     /// Accelerators, switches and links.
     pub topology: TopologyTable,
-    /// Load and buffers.
+    /// Load of the accelerators and buffers of the switches.
     pub network: CreditNetworkTable,
 }
 
@@ -44,10 +44,10 @@ pub struct CreditNetworkTable {
     pub skew: u32,
     /// Cycles that a memory takes to answer (default 180).
     pub memory: u32,
-    /// Flits of answers that wait in a member for its link, beyond which its memory takes no request (default no limit).
+    /// Flits of waiting answers beyond which a member's memory takes no request (default no limit).
     pub answers: Option<u32>,
-    /// Flits of a virtual channel that wait before a link, and as many behind it (default as many as fit into the round trip
-    /// between two switches).
+    /// Flits of a virtual channel that wait at each end of a link (default a round trip between two
+    /// switches).
     pub buffer: Option<u32>,
 }
 
@@ -65,7 +65,7 @@ impl Default for CreditNetworkTable {
     }
 }
 
-/// A simulation of accelerators, ready to run.
+/// A simulation of accelerators, prepared and ready to run.
 #[derive(Clone, Debug)]
 pub struct CreditNetworkRun {
     network: CreditNetwork,
@@ -106,12 +106,12 @@ impl CreditNetworkScene {
 }
 
 impl CreditNetworkRun {
-    /// Returns the number of senders.
+    /// Returns the number of accelerators that send.
     pub(super) fn senders(&self) -> usize {
         self.config.senders.into()
     }
 
-    /// Runs the simulation.
+    /// Runs the simulation and returns its results.
     pub(super) fn run(self, origin: &Origin, observer: &mut dyn Observer) -> Run {
         let derived = self.derived();
         let Self { network, config, settings } = self;
@@ -125,7 +125,7 @@ impl CreditNetworkRun {
         kept
     }
 
-    /// Returns the settings derived from the given ones.
+    /// Returns the values that follow from the settings, such as the length of a cycle.
     fn derived(&self) -> Settings {
         let mut derived = Settings::default();
         derived.set("topology.hosts", self.config.topology.hosts);

@@ -10,10 +10,10 @@ use crate::samples::half_interval;
 use squall_netsim::output::text::number;
 use squall_netsim::output::{Metric, Run};
 
-/// A condition on values of axes: each axis named has one of the values listed.
+/// A condition on a point of a sweep: each axis that it names has one of the values listed.
 type Condition = BTreeMap<String, Vec<String>>;
 
-/// `[[expect]]`
+/// A table `[[expect]]` of a plan: a statement about a metric, with bounds.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExpectTable {
@@ -27,14 +27,13 @@ pub(super) struct ExpectTable {
     /// Points of the sweep that the statement covers, by the values of axes (default all).
     #[serde(default, rename = "where")]
     places: BTreeMap<String, Value>,
-    /// Further such values. By convention they belong to the axis whose points `over` or `minus` compares.
+    /// Further such values, by convention of the axis that `over` or `minus` compares.
     #[serde(default)]
     of: BTreeMap<String, Value>,
-    /// Divides the metric by that of the points with these values, all other axes being equal.
+    /// Divides the metric by that of the points with these values, all else equal.
     #[serde(default)]
     over: Option<BTreeMap<String, Value>>,
-    /// Subtracts the metric of the points with these values, all other axes being equal. With `over`, the divisor is reduced
-    /// by the same metric.
+    /// Subtracts the metric of the points with these values, with `over` also from the divisor.
     #[serde(default)]
     minus: Option<BTreeMap<String, Value>>,
     /// Upper bound of the result.
@@ -43,28 +42,28 @@ pub(super) struct ExpectTable {
     /// Lower bound of the result.
     #[serde(default)]
     at_least: Option<f64>,
-    /// One point within the bounds suffices, as where a paper says "up to". Otherwise all points must be within them.
+    /// One point within the bounds suffices, as for "up to"; otherwise all must be.
     #[serde(default)]
     any: bool,
-    /// A quick run skips the statement, because it does not run the points that the statement needs.
+    /// A quick run, which lacks points of the statement, skips it.
     #[serde(default)]
     full: bool,
-    /// The reason why the statement does not hold here, if it is known. It is then no failure.
+    /// The reason why the statement does not hold here. It is then no failure.
     #[serde(default)]
     explained: Option<String>,
 }
 
-/// The points with which a point is compared.
+/// Says with which other points of the sweep a point is compared.
 #[derive(Clone, PartialEq, Debug)]
 struct Against {
-    /// Divides the value of the point by that of the points with these values, all else equal.
+    /// The value of the point is divided by that of the points with these values, all else equal.
     over: Option<Condition>,
-    /// Subtracts the value of the points with these values, all else equal; from the divisor as
-    /// well, if there is one.
+    /// The value of the points with these values, all else equal, is subtracted; from the divisor
+    /// as well, if there is one.
     minus: Option<Condition>,
 }
 
-/// The two points with which one point is compared: divisor and subtrahend.
+/// The two other points with which one point is compared: divisor and subtrahend.
 #[derive(Clone, Copy)]
 struct Partners<'a> {
     over: Option<&'a Group<'a>>,
@@ -72,7 +71,7 @@ struct Partners<'a> {
 }
 
 impl<'a> Partners<'a> {
-    /// Names the place of a comparison in the verdict.
+    /// Returns the names of the points of a comparison, for the verdict.
     fn place(self, group: &Group<'_>) -> String {
         match (self.over, self.minus) {
             (None, None) => group.place(),
@@ -83,7 +82,7 @@ impl<'a> Partners<'a> {
         }
     }
 
-    /// Applies `number` to each of the two points.
+    /// Applies `number` to the divisor and to the subtrahend.
     fn each<T>(self, number: impl Fn(&Group<'a>) -> T) -> (Option<T>, Option<T>) {
         (self.over.map(&number), self.minus.map(&number))
     }
@@ -93,11 +92,11 @@ impl<'a> Partners<'a> {
 /// points) of the statement, or at any.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Expectation {
-    /// The statement in words.
+    /// The statement of the paper in words.
     pub statement: String,
     /// Source of the statement: paper, section or figure.
     pub source: String,
-    /// The metric to which the bound applies.
+    /// The metric to which the bounds of the statement apply.
     pub metric: Metric,
     of: Condition,
     against: Against,
@@ -110,14 +109,14 @@ pub struct Expectation {
     pub explained: Option<String>,
 }
 
-/// The result of judging a statement.
+/// The result of judging a statement by the runs of its plan.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Verdict {
-    /// The statement in words.
+    /// The statement in words, as the plan has it.
     pub statement: String,
-    /// Source of the statement.
+    /// Source of the statement: paper, section or figure.
     pub source: String,
-    /// The metric and its bounds.
+    /// The metric and its bounds, as text.
     pub expected: String,
     /// The measured value furthest on the wrong side, its point, and the number of points.
     pub measured: String,
@@ -220,7 +219,7 @@ impl Expectation {
         overs.into_iter().flat_map(with).collect()
     }
 
-    /// Returns the compared value for each seed that all points have.
+    /// Returns the compared value of the metric for each seed with which all points were run.
     fn by_seed(&self, group: &Group<'_>, partners: Partners<'_>) -> Vec<f64> {
         let like = |run: &Run, group: &Group<'_>| {
             let run = group.runs.iter().find(|other| other.seed == run.seed)?;
@@ -333,7 +332,7 @@ fn conditions(
     Ok(condition)
 }
 
-/// All runs of one point, one per seed.
+/// All runs of one point of the sweep, one per seed.
 struct Group<'a> {
     labels: &'a BTreeMap<String, String>,
     runs: Vec<&'a Run>,
@@ -346,8 +345,8 @@ impl Group<'_> {
             .all(|(axis, values)| self.labels.get(axis).is_some_and(|mine| values.contains(mine)))
     }
 
-    /// Returns whether the point has the values of `other`, and those of `like` on every axis that
-    /// `other` does not name.
+    /// Returns whether this point has the values of `other`, and those of the point `like` on every
+    /// axis that `other` does not name.
     fn pairs(&self, like: &Self, other: &Condition) -> bool {
         let alike = |(axis, mine): (&String, &String)| {
             other.contains_key(axis) || like.labels.get(axis) == Some(mine)
@@ -355,7 +354,7 @@ impl Group<'_> {
         self.matches(other) && self.labels.iter().all(alike) && self.labels != like.labels
     }
 
-    /// Returns the mean over seeds; `None` if a run lacks the metric.
+    /// Returns the mean of the metric over all seeds; `None` if a run lacks the metric.
     fn mean(&self, metric: Metric) -> Option<f64> {
         let values: Option<Vec<f64>> = self.runs.iter().map(|run| metric.of(run)).collect();
         let values = values.filter(|values| !values.is_empty())?;

@@ -16,11 +16,11 @@ use squall_netsim::topology::{Link, Node, Topology};
 pub struct FailureTable {
     /// The failure, and the links or switches that it concerns.
     pub what: FailureKind,
-    /// Time of the failure.
+    /// Time at which the failure happens.
     pub at: FailureTime,
 }
 
-/// Time of a failure.
+/// Time at which a failure of a plan happens.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct FailureTime {
@@ -28,16 +28,16 @@ pub struct FailureTime {
     pub at_us: f64,
 }
 
-/// The failure of links that are chosen, or another.
+/// A failure of chosen links, or another failure.
 #[derive(Clone, PartialEq, Debug)]
 pub enum FailureKind {
-    /// Links that are named, or random ones.
+    /// Links fail that are named, or random ones.
     Links(LinkChoice, LinkFailure),
-    /// Switches, or the links of the top tier.
+    /// Switches fail, or links of the top tier.
     Place(PlaceFailure),
 }
 
-/// The failure of links that a [`LinkChoice`] chooses.
+/// A failure or repair of the links that a [`LinkChoice`] chooses.
 #[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkFailure {
@@ -63,7 +63,7 @@ pub enum LinkFailure {
 #[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlaceFailure {
-    /// The first links of the top tier are slow downwards, as uet-htsim's -failed has it.
+    /// The first links of the top tier are slow downwards (uet-htsim's -failed).
     Slow {
         /// Links.
         links: u32,
@@ -95,12 +95,12 @@ pub struct LinkChoice {
     pub link: Option<String>,
     /// Instead so many random links between switches.
     pub links: Option<u32>,
-    /// Top-of-rack switches that these links leave, the same number each (default any).
+    /// Top-of-rack switches that these links leave, as many from each (default any).
     pub of_racks: Option<u32>,
 }
 
 impl FailureTable {
-    /// Reads the table `index` of a plan.
+    /// Reads the table `[[failure]]` number `index` of a plan.
     pub(super) fn read(table: Table, index: usize) -> Result<Self, SceneError> {
         let mut keys = Keys::new(format!("failure[{index}]"), table);
         let at = keys.take()?;
@@ -112,7 +112,7 @@ impl FailureTable {
         Ok(Self { what, at })
     }
 
-    /// States what fails, where and when.
+    /// Adds the failure, its place and its time to the settings of the run.
     pub(super) fn state(&self, settings: &mut Settings, index: usize) {
         let path = format!("failure.{index}");
         settings.set_table(&path, &self.at);
@@ -125,7 +125,7 @@ impl FailureTable {
         }
     }
 
-    /// Returns the events of this failure; `rng` chooses random links.
+    /// Returns the failure as events for the simulator. `rng` chooses random links.
     pub(super) fn build(
         &self,
         topology: &Topology,
@@ -135,7 +135,7 @@ impl FailureTable {
         let key = |name: &str| format!("failure[{index}].{name}");
         let at_us = self.at.at_us;
         if !(0.0..1e12).contains(&at_us) {
-            return fault(key("at_us"), format!("{at_us}, expected 0 to 1e12"));
+            return fault(key("at_us"), format!("{at_us} us, expected 0 to 1e12"));
         }
         let failures = match &self.what {
             FailureKind::Links(choice, failure) => {
@@ -154,10 +154,10 @@ impl LinkFailure {
     fn check(&self, key: impl Fn(&str) -> String) -> Result<(), SceneError> {
         match self {
             Self::Rate { gbps } if !(1..=100_000).contains(gbps) => {
-                fault(key("gbps"), format!("{gbps}, expected 1 to 100000"))
+                fault(key("gbps"), format!("{gbps} Gb/s, expected 1 to 100000"))
             }
             Self::BitErrors { probability: p } if !(0.0..=1.0).contains(p) => {
-                fault(key("probability"), format!("{p}, expected 0 to 1"))
+                fault(key("probability"), format!("probability {p}, expected 0 to 1"))
             }
             _ => Ok(()),
         }
@@ -196,7 +196,7 @@ impl PlaceFailure {
             Self::SwitchDown { switch } => Ok(vec![Failure::SwitchDown(find(switch)?)]),
             Self::SwitchUp { switch } => Ok(vec![Failure::SwitchUp(find(switch)?)]),
             Self::Slow { share, .. } if !(*share > 0.0 && *share < 1.0) => {
-                fault(key("share"), format!("{share}, expected a number between 0 and 1"))
+                fault(key("share"), format!("share {share}, expected a number between 0 and 1"))
             }
             Self::Slow { links, share } => {
                 slow_links(topology, *links, *share).or_else(|what| fault(key("links"), what))
@@ -206,7 +206,7 @@ impl PlaceFailure {
 }
 
 impl LinkChoice {
-    /// Returns the links: the named one, or random ones between switches.
+    /// Returns the links that fail: the named one, or random ones between switches.
     fn pick(
         &self,
         topology: &Topology,
@@ -252,7 +252,7 @@ pub fn slow_links(topology: &Topology, count: u32, share: f64) -> Result<Vec<Fai
     let links = (0u32..).zip(&topology.links).filter(|(_, link)| tier(link.b) == top && top > 0);
     let links: Vec<(u32, Rate)> = links.map(|(index, link)| (index, link.rate)).collect();
     if count as usize > links.len() {
-        return Err(format!("{count}, but the top tier has {}", links.len()));
+        return Err(format!("{count} links, but the top tier has {}", links.len()));
     }
     let slow = |rate: Rate| Rate(((rate.0 as f64 * share) as u64).max(1));
     let chosen = links.into_iter().take(count as usize);
@@ -294,7 +294,7 @@ fn random_links(
     for _ in 0..wanted {
         let mut group = groups.swap_remove(rng.below(groups.len() as u32) as usize);
         if each > group.len() {
-            return Err(format!("{count}, but there are {} to choose from", group.len()));
+            return Err(format!("{count} links, but there are {} to choose from", group.len()));
         }
         for _ in 0..each {
             picked.push(group.swap_remove(rng.below(group.len() as u32) as usize));

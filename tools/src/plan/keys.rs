@@ -22,11 +22,11 @@ pub(super) struct Keys {
     /// Name of the table, such as `workload` or `failure[0]`.
     path: String,
     left: Table,
-    /// Kind of the table, once it is known.
+    /// Kind of the table, such as `incast`, once it is known.
     kind: Option<String>,
-    /// Kinds that the table may have.
+    /// Kinds that the table may have, as far as they were tried.
     kinds: Vec<&'static str>,
-    /// Keys that the table may have.
+    /// Keys that the table may have, as far as parts of it were taken.
     known: Vec<&'static str>,
 }
 
@@ -55,7 +55,7 @@ impl Keys {
         self.left.insert(key.to_owned(), value.into());
     }
 
-    /// Takes the keys of a struct out of the table.
+    /// Takes the keys of a struct out of the table, and reads it.
     pub(super) fn take<T: DeserializeOwned>(&mut self) -> Result<T, SceneError> {
         let read = T::deserialize(Part { keys: self, tag: "" });
         read.map_err(|error| self.name(error))
@@ -90,7 +90,7 @@ impl Keys {
         fault(self.key(tag), format!("{given}, expected {}", self.kinds.join(", ")))
     }
 
-    /// Refuses the table if any key is left.
+    /// Refuses the table if it has any key left, which is an unknown one.
     pub(super) fn finish(&self) -> Result<(), SceneError> {
         self.left.keys().next().map_or(Ok(()), |key| Err(self.unknown(key)))
     }
@@ -102,8 +102,8 @@ impl Keys {
     fn unknown(&self, key: &str) -> SceneError {
         let known = self.known.join(", ");
         let what = match &self.kind {
-            Some(kind) => format!("`{kind}` has no such key; it has {known}"),
-            None => format!("there is no such key; there are {known}"),
+            Some(kind) => format!("`{kind}` has no key `{key}`; it has {known}"),
+            None => format!("there is no key `{key}`; there are {known}"),
         };
         SceneError { key: self.key(key), what }
     }
@@ -150,7 +150,7 @@ pub(super) fn state(settings: &mut Settings, path: &str, tag: &str, kind: &impl 
     }
 }
 
-/// A mistake in a part of a table.
+/// A mistake in the keys of a table.
 #[derive(Debug, thiserror::Error)]
 enum KeyError {
     /// A key without a default is missing.
@@ -162,7 +162,7 @@ enum KeyError {
 }
 
 impl KeyError {
-    /// Sets the key that was read when the error occurred, unless the error has one.
+    /// Names the key that was read when the error occurred, unless the error has one.
     fn at(self, key: &str) -> Self {
         match self {
             Self::Value { key: known, what } if known.is_empty() => {
@@ -273,10 +273,10 @@ impl<'de> VariantAccess<'de> for Variant<'_> {
     }
 }
 
-/// Iterates over keys with their values.
+/// The keys of a table with their values, which a visitor takes one after another.
 struct Entries {
     left: std::vec::IntoIter<(&'static str, Value)>,
-    /// The key that was read last, for errors.
+    /// The key that was read last, which errors name.
     key: &'static str,
     value: Option<Value>,
 }

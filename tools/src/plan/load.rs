@@ -20,35 +20,35 @@ use squall_netsim::output::Metric;
 pub struct Plan {
     /// The plan's name: its file name without the ending.
     pub name: String,
-    /// Title of the plan, one line.
+    /// Title of the plan, in one line.
     pub title: String,
     /// The paper, section and figure that the plan reproduces.
     pub source: String,
     /// The quantities that are smaller than in the paper, and the reason; empty if there are none.
     pub scaled: String,
-    /// Seeds with which each point is run.
+    /// Seeds with which each point of the sweep is run.
     pub seeds: Vec<u64>,
-    /// Points of the sweep.
+    /// Points of the plan's sweep, each with its scene.
     pub points: Vec<Point>,
-    /// The statements about the results.
+    /// Statements about the results, which are judged when the plan has run.
     pub expectations: Vec<Expectation>,
-    /// Metrics that tables show.
+    /// Metrics that the tables of results show.
     pub metrics: Vec<Metric>,
-    /// True if the plan has a quick form.
+    /// True if the plan has a quick form (a table `[quick]`).
     pub quick: bool,
     /// The folder at which relative paths start.
     pub folder: PathBuf,
     source_text: Source,
 }
 
-/// A mistake in a plan.
+/// A mistake in a plan, with file and line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlanError {
-    /// File of the plan.
+    /// File of the plan with the mistake.
     pub file: PathBuf,
     /// Line number from 1, or 0 for the file as a whole.
     pub line: usize,
-    /// Text that was found, and what was expected.
+    /// Text that was found in the plan, and what was expected.
     pub what: String,
 }
 
@@ -89,7 +89,7 @@ struct PlanTable {
     failure: Option<Value>,
     observe: Option<Value>,
     flits: Option<Value>,
-    /// Axes of the sweep: keys of the scene with their values, or named variants that set several keys each.
+    /// Axes: keys of the scene with their values, or named variants that set several keys each.
     #[serde(default)]
     sweep: Table,
     #[serde(default)]
@@ -149,7 +149,8 @@ impl Source {
         found
     }
 
-    /// Makes an error at the line of the deepest part of a path of keys that exists.
+    /// Makes an error at the line of a path of keys, or of the deepest part of the path that
+    /// exists.
     fn at(&self, path: &[&str], what: impl fmt::Display) -> PlanError {
         self.error(self.find(path).1, what)
     }
@@ -255,14 +256,14 @@ impl Plan {
             }
             for (key, value) in table.sweep {
                 if !sweep.contains_key(&key) {
-                    let what = format!("`{key}` is no axis of [sweep]");
+                    let what = format!("`{key}` is no axis of [sweep]; a quick run has no others");
                     return Err(source.at(&["quick", "sweep", &key], what));
                 }
                 sweep.insert(key, value);
             }
         }
         if seeds.is_empty() {
-            return Err(source.at(&["seeds"], "empty, expected one seed at least"));
+            return Err(source.at(&["seeds"], "the list of seeds is empty, expected one at least"));
         }
         let axes = sweep
             .iter()
@@ -312,7 +313,7 @@ impl Plan {
         self.source_text.at_point(&point.labels, error)
     }
 
-    /// Returns the number of simulations.
+    /// Returns the number of simulations that the plan asks for: points times seeds.
     #[must_use]
     pub fn runs(&self) -> usize {
         self.points.len() * self.seeds.len()

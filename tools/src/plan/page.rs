@@ -1,15 +1,14 @@
-//! Generates `docs/plans.md` from the comments of the tables, the switch features and the metrics.
+//! Generates `docs/plans.md` from the comments of the tables and the switch features.
 
 use squall_netsim::documents::is_up_to_date;
 use squall_netsim::model::registered;
-use squall_netsim::output::Metric;
 
 const HEAD: &str = "\
 # Keys of a plan
 
 A plan is a TOML file: a scene, what is varied in it, and what is expected to come out. `squall plan list` names the \
 plans that come with squall, `squall plan show NAME` prints one to begin with, and `squall plan run` runs one. A \
-mistake is reported with file, line and what was expected. The keys are generated from the code that reads plans.
+mistake is reported with file, line and what was expected.
 
 ```toml
 title = \"Permutation of 2 MiB, oversubscribed\"
@@ -39,9 +38,8 @@ over = { transport = \"eqds\" }
 at_most = 1.0
 ```
 
-Lengths are bytes, or take a unit: `16K` and `16KiB` are 16384 bytes, `16KB` 16000; M and G likewise. A table of \
-kinds names the keys of each kind. Where a key differs between kinds, the kinds are in brackets. \
-[your-algorithm.md](your-algorithm.md) has the parameters of congestion control.
+Lengths are bytes, or take a unit: `16K` and `16KiB` are 16384 bytes, `16KB` 16000; M and G likewise. Where a \
+key differs between kinds, the kinds are in brackets.
 ";
 
 /// The text before the keys of `[network]`.
@@ -61,26 +59,23 @@ may have several; the switches run their programs in this order.
 
 ";
 
-/// The text above the metrics.
+/// The text on metrics, which `squall report --help` lists.
 const METRICS: &str = "
 ## Metrics
 
-Numbers that are computed from a run: columns of `runs.csv` and `runs.parquet`, `metrics` and `metric` of a plan, \
-`squall report --metrics`. One with a range, `p99_slowdown(1MB..)`, is computed from the flows alone that have so \
-many bytes. A run may not have one: its cell is empty.
-
-| metric | unit | what |
-|---|---|---|
+`squall report --help` lists all, with units. They are the columns of `runs.csv` and `runs.parquet`; a cell is empty \
+where a run does not have the number. One with a range, `p99_slowdown(1MB..)`, is computed from the flows alone that \
+have so many bytes.
 ";
 
-/// Returns the text between the braces behind `head`.
+/// Returns the text between the braces behind the line `head`.
 fn body<'a>(source: &'a str, head: &str) -> &'a str {
     let body = source.split_once(&format!("{head} {{\n")).expect(head).1;
     let indent = &head[..head.len() - head.trim_start().len()];
     body.split_once(&format!("\n{indent}}}")).expect("its end").0
 }
 
-/// Returns the keys of a struct or a variant, and their comments.
+/// Returns the keys of a struct or a variant, each with its comment.
 fn keys(body: &str) -> Vec<(String, String)> {
     let (mut found, mut meaning) = (Vec::new(), Vec::new());
     for line in body.lines().map(str::trim) {
@@ -98,7 +93,7 @@ fn keys(body: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Returns the list of the keys of a struct.
+/// Returns the keys of a struct as a list in Markdown, with their comments.
 fn rows(body: &str) -> String {
     let mut made = String::new();
     for (key, meaning) in keys(body) {
@@ -250,8 +245,5 @@ fn the_page_of_plans_is_up_to_date() {
     made += &table(top, "QuickTable", "`[quick]`");
 
     made += METRICS;
-    for metric in Metric::all() {
-        made += &format!("| `{}` | {} | {} |\n", metric.name(), metric.unit(), metric.what());
-    }
     is_up_to_date("plans.md", &made);
 }

@@ -6,21 +6,21 @@ use toml::{Table, Value};
 
 use super::Scene;
 
-/// A combination of values of the swept parameters.
+/// A point of a sweep: one combination of values of the swept parameters.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Point {
-    /// The name of each axis, and its value at this point.
+    /// Value of each axis at this point, by the name of the axis.
     pub labels: BTreeMap<String, String>,
-    /// The scene at this point.
+    /// The scene to simulate at this point.
     pub scene: Scene,
 }
 
 /// A swept parameter: the name of each value, and the keys that the value sets.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Axis {
-    /// The name in labels: the last word of the key, or the name of the variants.
+    /// Name of the axis in labels: the last word of the key, or the name of the variants.
     pub(super) name: String,
-    /// The key as written under `[sweep]`.
+    /// Key of the axis as written under `[sweep]`.
     pub(super) key: String,
     pub(super) values: Vec<(String, Vec<(String, Value)>)>,
 }
@@ -54,13 +54,13 @@ pub(super) fn axis(key: &str, value: &Value) -> Result<Axis, String> {
         }
     };
     if values.is_empty() {
-        return Err("empty, expected one value at least".to_owned());
+        return Err("the axis has no value, expected one at least".to_owned());
     }
     let name = key.rsplit('.').next().unwrap_or(key).to_owned();
     Ok(Axis { name, key: key.to_owned(), values })
 }
 
-/// Returns a value as a word for labels and conditions.
+/// Returns a value of an axis as a word, for labels and conditions.
 pub(super) fn label(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -68,10 +68,11 @@ pub(super) fn label(value: &Value) -> String {
     }
 }
 
-/// The labels of a point and its tables.
+/// The labels of a point, and the tables of its scene.
 pub(super) type Combination = (BTreeMap<String, String>, Table);
 
-/// Returns every combination; the last axis varies fastest. An error carries the key of its axis.
+/// Returns every combination of the values of `axes`; the last axis varies fastest. An error
+/// carries the key of its axis.
 pub(super) fn combinations(
     base: Table,
     axes: &[Axis],
@@ -117,10 +118,13 @@ pub(super) fn set(table: &mut Table, key: &str, value: &Value) -> Result<(), Str
                 let count = items.len();
                 let item = word.parse().ok().and_then(|index: usize| items.get_mut(index));
                 item.ok_or_else(|| {
-                    format!("`{key}`: `{word}` is not the number of one of {count} entries")
+                    format!("`{key}`: no entry `{word}`; the {count} entries are numbered from 0")
                 })?
             }
-            other => return Err(format!("`{key}`: `{word}` is below a {}", other.type_str())),
+            other => {
+                let kind = other.type_str();
+                return Err(format!("`{key}`: `{word}` is below a {kind}, not a table"));
+            }
         };
     }
     *at = value.clone();

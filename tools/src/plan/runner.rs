@@ -40,9 +40,9 @@ impl Progress for () {}
 /// A part of a plan's runs, for one of several machines. Runs are dealt out in turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shard {
-    /// Number of this part, from 1.
+    /// Number of the part that this machine runs, from 1.
     pub part: usize,
-    /// Number of parts.
+    /// Number of parts into which the runs are divided.
     pub of: usize,
 }
 
@@ -67,8 +67,7 @@ impl std::str::FromStr for Shard {
             let (part, of) = (part.trim().parse().ok()?, of.trim().parse().ok()?);
             (1 <= part && part <= of).then_some(Self { part, of })
         });
-        numbers
-            .ok_or_else(|| format!("`{text}`, expected a part and how many there are: 1/4 to 4/4"))
+        numbers.ok_or_else(|| format!("`{text}` is no shard; of four, expected 1/4 to 4/4"))
     }
 }
 
@@ -79,7 +78,7 @@ pub struct RunOptions {
     pub shard: Option<Shard>,
     /// Number of simulations that run at a time, at least one.
     pub threads: usize,
-    /// Folder for results. Without one, nothing is written.
+    /// Folder for results. Without a folder, nothing is written.
     pub out: Option<PathBuf>,
     /// True to write the tables of flows and runs as Parquet, too.
     pub parquet: bool,
@@ -90,7 +89,7 @@ pub struct RunOptions {
 /// The reason why a plan was not run to its end.
 #[derive(Debug)]
 pub enum RunnerError {
-    /// The simulator refuses a scene.
+    /// The simulator refuses a scene of the plan.
     Plan(PlanError),
     /// Results could not be written. Files that were written before are complete.
     File(FileError),
@@ -241,7 +240,7 @@ pub fn run_plan(
     (runs, error)
 }
 
-/// Returns the runs of a plan as point and seed, in order.
+/// Returns the runs of a plan in order, each as its point and its seed.
 fn tasks(plan: &Plan) -> impl Iterator<Item = (&Point, u64)> {
     plan.points.iter().flat_map(|point| plan.seeds.iter().map(move |&seed| (point, seed)))
 }
@@ -299,7 +298,7 @@ fn write_sums(folder: &Path, runs: &[Run], parquet: bool) -> Result<(), FileErro
     Ok(())
 }
 
-/// Returns the counters of switch features by name.
+/// Returns the values of the switch features' counters, by their names.
 fn counted(names: &[String], counters: Option<&FeatureCounters>) -> BTreeMap<String, u64> {
     let values = counters.into_iter().flatten().copied();
     names.iter().cloned().zip(values).collect()
@@ -436,7 +435,8 @@ fn jain(results: &Results, times: &[f64]) -> Option<Series> {
     })
 }
 
-/// Returns the series of the queues with the most bytes, and of the first flows.
+/// Returns the time series that are kept: lengths of the queues with the most bytes, Jain's index,
+/// and windows, rates and throughput of the first flows.
 fn series(results: &Results) -> Vec<Series> {
     let mut kept = Vec::new();
     let sampled = &results.series;

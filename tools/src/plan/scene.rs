@@ -23,13 +23,13 @@ use squall_netsim::workload::Workload;
 /// Header bytes of a data packet, as htsim counts them.
 pub(super) const HEADER: u32 = 64;
 
-/// A mistake in a scene.
+/// A mistake in a scene of a plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SceneError {
     /// The key of the scene, such as `topology.hosts`; empty if the mistake concerns the whole
     /// scene.
     pub key: String,
-    /// The value that was given, and what is allowed.
+    /// The value that was given for the key, and what is allowed.
     pub what: String,
 }
 
@@ -52,7 +52,7 @@ pub(super) fn fault<T>(key: impl Into<String>, what: impl fmt::Display) -> Resul
 /// A scene, by the kind of its simulation.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Scene {
-    /// A simulation of packets.
+    /// A simulation of packets, by the tables of [`PacketScene`].
     Packets(Box<PacketScene>),
     /// A simulation of accelerators whose switches replicate and reduce: a table `[flits]`.
     CreditNetwork(CreditNetworkScene),
@@ -61,21 +61,21 @@ pub enum Scene {
 /// Everything that a simulation of packets needs except its seed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PacketScene {
-    /// Hosts, switches and links.
+    /// Hosts, switches and links of the network.
     pub topology: TopologyTable,
-    /// Options of switches and ports.
+    /// Options of the network's switches and ports.
     pub network: NetworkOptions,
-    /// The messages that hosts send.
+    /// Load of the network: the messages that hosts send.
     pub workload: WorkloadTable,
-    /// The stack that hosts run.
+    /// Transport that the hosts run, with its parameters.
     pub transport: TransportTable,
-    /// Failures and repairs of links and switches.
+    /// Failures and repairs of links and switches, with their times.
     pub failure: Vec<FailureTable>,
-    /// Quantities to record.
+    /// Quantities to record during the simulation.
     pub observe: ObserveTable,
 }
 
-/// `[observe]`
+/// The table `[observe]` of a plan: what to record, and how often.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ObserveTable {
@@ -124,7 +124,7 @@ fn table(scene: &Table, name: &str) -> Result<Table, SceneError> {
 }
 
 impl Scene {
-    /// Names of the tables of a scene.
+    /// Names of all tables that a scene may have.
     pub(super) const TABLES: [&str; 7] =
         ["topology", "network", "workload", "transport", "failure", "observe", "flits"];
 
@@ -236,7 +236,7 @@ impl ObserveTable {
         let every = |us: Option<f64>, key: &str| match us {
             // With intervals below a nanosecond, the simulation would do little but take samples.
             Some(us) if !(0.001..1e12).contains(&us) => {
-                fault(key, format!("{us}, expected 0.001 to 1e12 microseconds"))
+                fault(key, format!("{us} us is out of range 0.001 to 1e12"))
             }
             us => Ok(us.map(picos)),
         };

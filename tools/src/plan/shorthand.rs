@@ -12,7 +12,7 @@ use super::topology::TopologyTable;
 use super::workload::WorkloadTable;
 use crate::shipped;
 
-/// A kind, and the keys whose values follow it in this order.
+/// A kind of topology or workload, and the keys whose values follow it in a word, in this order.
 type Kind = (&'static str, &'static [&'static str]);
 
 const TOPOLOGIES: &[Kind] = &[
@@ -40,15 +40,15 @@ pub struct WordError {
 }
 
 impl WordError {
-    /// Creates the error for text that is neither a word nor a file.
+    /// Creates the error for text that is neither the name of a file nor such a word.
     fn neither(word: &str, words: &str) -> Self {
         let what = format!("there is no such file; expected a file or one of {words}");
-        Self { word: format!("cannot read {word}"), what }
+        Self { word: word.to_owned(), what }
     }
 }
 
 impl TopologyTable {
-    /// Creates the error for a name that is neither a word nor a file.
+    /// Creates the error for text that is neither the name of a file nor a topology in a word.
     #[must_use]
     pub fn neither(word: &str) -> WordError {
         let names = shipped::topologies().collect::<Vec<_>>().join(", ");
@@ -67,7 +67,7 @@ impl TopologyTable {
 }
 
 impl WorkloadTable {
-    /// Creates the error for a name that is neither a word nor a file.
+    /// Creates the error for text that is neither the name of a file nor a workload in a word.
     #[must_use]
     pub fn neither(word: &str) -> WordError {
         WordError::neither(word, &forms(WORKLOADS))
@@ -125,16 +125,16 @@ fn read<T>(
         .chain(keyed.split(',').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=')));
     for pair in pairs {
         let Some((key, text)) = pair else {
-            return Some(Err(fault("key=value is expected behind a comma".to_owned())));
+            return Some(Err(fault("expected key=value behind a comma".to_owned())));
         };
         if table.insert(key.to_owned(), value(text)).is_some() {
-            return Some(Err(fault(format!("{key} is given twice"))));
+            return Some(Err(fault(format!("{key} is given twice; keep one"))));
         }
     }
     Some(table_of(table).map_err(|error| fault(error.to_string())))
 }
 
-/// Returns a value as TOML has it: a number, a boolean or a text.
+/// Returns a value in a word as TOML has it: a number, a boolean or a text.
 fn value(text: &str) -> toml::Value {
     let number = text.parse::<i64>().map(toml::Value::from);
     let number = number.or_else(|_| text.parse::<f64>().map(toml::Value::from));
@@ -221,7 +221,7 @@ mod tests {
         };
         assert!(said("incast:32x2MiB:9").contains("expected incast:SENDERS:BYTES"));
         let unknown = said("incast:32,lenght=2");
-        assert!(unknown.contains("workload.lenght: `incast` has no such key"), "{unknown}");
+        assert!(unknown.contains("workload.lenght: `incast` has no key `lenght`"), "{unknown}");
         let missing = said("incast:32");
         assert!(missing.contains("workload.bytes: missing, and needed by `incast`"), "{missing}");
         assert!(said("permutation:much").contains("much"), "{}", said("permutation:much"));

@@ -98,14 +98,14 @@ fn mistakes_are_named_by_file_and_line() {
         (
             "hosts = 4",
             "host = 4",
-            "p.toml:6: topology.host: `star` has no such key; it has gbps, link_ns, switch_ns, hosts",
+            "p.toml:6: topology.host: `star` has no key `host`; it has gbps, link_ns, switch_ns, hosts",
         ),
         (
             "bytes = \"16KiB\"",
             "bytes = \"16 pages\"",
             "p.toml:10: workload.bytes: `16 pages` is no size",
         ),
-        ("seeds = [1, 2]", "seeds = []", "p.toml:2: empty"),
+        ("seeds = [1, 2]", "seeds = []", "p.toml:2: the list of seeds is empty"),
         // Invalid axes and conditions.
         ("= [1, 3]", "= 1", "p.toml:13: sweep.workload.senders: a integer"),
         ("\"workload.senders\" = [1", "\"workload.sender\" = [1", "p.toml:13: "),
@@ -142,28 +142,28 @@ fn mistakes_are_named_by_file_and_line() {
         (
             "[workload]",
             "[network]\necn = [0.8]\n[workload]",
-            "p.toml:9: network.ecn: [0.8], expected",
+            "p.toml:9: network.ecn: thresholds [0.8], expected",
         ),
         (
             "[workload]",
             "[[failure]]\nwhat = \"link-down\"\nlink = \"a-b\"\n[workload]",
             "p.toml:10: failure[0].link: no link is called `a-b`; the last is `h3-star`",
         ),
-        ("hosts = 4", "file = \"gone.topo\"", "p.toml:6: topology.file: `star` has no such key"),
+        ("hosts = 4", "file = \"gone.topo\"", "p.toml:6: topology.file: `star` has no key `file`"),
         (
             "hosts = 4",
             "hosts = 4\nspines = 3",
-            "p.toml:7: topology.spines: `star` has no such key; it has gbps, link_ns, switch_ns, hosts",
+            "p.toml:7: topology.spines: `star` has no key `spines`; it has gbps, link_ns, switch_ns, hosts",
         ),
         (
             "bytes = \"16KiB\"",
             "bytes = \"16KiB\"\nwindow = 4",
-            "p.toml:11: workload.window: `incast` has no such key",
+            "p.toml:11: workload.window: `incast` has no key `window`",
         ),
         (
             "\"incast\"",
             "\"staggered\"",
-            "p.toml:13: workload.senders: `staggered` has no such key; it has ",
+            "p.toml:13: workload.senders: `staggered` has no key `senders`; it has ",
         ),
         (
             "bytes = \"16KiB\"",
@@ -173,7 +173,7 @@ fn mistakes_are_named_by_file_and_line() {
         (
             "[workload]",
             "[[failure]]\nwhat = \"link-up\"\nlink = \"h3-star\"\ngbps = 1\n[workload]",
-            "p.toml:11: failure[0].gbps: `link-up` has no such key",
+            "p.toml:11: failure[0].gbps: `link-up` has no key `gbps`",
         ),
         (
             "[workload]",
@@ -183,18 +183,22 @@ fn mistakes_are_named_by_file_and_line() {
         (
             "[workload]",
             "[network]\nqueue_bdp = 5.0\necn_bdp = [1.0, 9.0]\n[workload]",
-            "p.toml:10: network.ecn_bdp: [1.0, 9.0], expected at most the queue, ",
+            "p.toml:10: network.ecn_bdp: thresholds [1.0, 9.0], expected at most the queue, ",
         ),
         (
             "[workload]",
             "[transport]\nrto_us = 0\n[workload]",
-            "p.toml:9: transport.rto_us: 0, expected 1 microsecond or more",
+            "p.toml:9: transport.rto_us: a timeout of 0, expected 1 microsecond or more",
         ),
-        ("hosts = 4", "hosts = 4\ngbps = 0", "p.toml:7: topology.gbps: 0, expected 1 to 100000"),
+        (
+            "hosts = 4",
+            "hosts = 4\ngbps = 0",
+            "p.toml:7: topology.gbps: 0 Gb/s, expected 1 to 100000",
+        ),
         (
             "hosts = 4",
             "hosts = 4\nlink_ns = 1000000001",
-            "p.toml:7: topology.link_ns: 1000000001, expected at most 1000000000",
+            "p.toml:7: topology.link_ns: 1000000001 ns, expected at most 1000000000",
         ),
         ("hosts = 4", "hosts = 4294967295", "4294967295 links; at most 16777215 are possible"),
         (
@@ -205,12 +209,12 @@ fn mistakes_are_named_by_file_and_line() {
         (
             "[workload]",
             "[observe]\nqueues_us = 1e-9\n[workload]",
-            "p.toml:9: observe.queues_us: 0.000000001, expected 0.001 to",
+            "p.toml:9: observe.queues_us: 0.000000001 us is out of range 0.001 to",
         ),
         (
             "[workload]",
             "[[failure]]\nwhat = \"rate\"\nlink = \"h3-star\"\ngbps = 0\n[workload]",
-            "p.toml:11: failure[0].gbps: 0, expected 1 to 100000",
+            "p.toml:11: failure[0].gbps: 0 Gb/s, expected 1 to 100000",
         ),
     ] {
         let error = point_error(&PLAN.replacen(from, to, 1));
@@ -516,7 +520,7 @@ fn links_of_the_top_tier_are_slowed_as_in_htsim() {
     let share = text.replace("links = 3", "links = 99");
     let plan = Plan::parse(Path::new("p.toml"), share, false).expect("sound");
     let error = packets(&plan.points[0]).prepare(Path::new(""), 1).expect_err("too many");
-    assert_eq!(error.to_string(), "failure[0].links: 99, but the top tier has 16");
+    assert_eq!(error.to_string(), "failure[0].links: 99 links, but the top tier has 16");
 }
 
 /// A plan that counts flits.
@@ -566,12 +570,16 @@ fn mistakes_in_flits_are_named_by_line() {
         (
             "senders = 2",
             "sender = 2",
-            "p.toml:8: flits.sender: there is no such key; there are control",
+            "p.toml:8: flits.sender: there is no key `sender`; there are control",
         ),
         ("transactions = 2", "buffer = 1", "p.toml:9: flits.buffer: 1, expected 9"),
         ("\"none\", ", "", "nothing wrong"),
         ("\"none\"", "\"4cpo\"", "no injection control is called \"4cpo\", allowed: none, window"),
-        ("hosts = 64", "hosts = 32", "p.toml:5: topology.hosts: 32, expected 64 or 128"),
+        (
+            "hosts = 64",
+            "hosts = 32",
+            "p.toml:5: topology.hosts: 32 accelerators, expected 64 or 128",
+        ),
         ("\"mc\"", "\"star\"", "topology: lower switches that lead"),
         (
             "[flits]",

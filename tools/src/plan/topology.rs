@@ -22,12 +22,12 @@ pub enum TopologyTable {
     Built {
         /// Kind of the topology, with its sizes.
         kind: TopologyKind,
-        /// Rates and latencies of its links and switches.
+        /// Rates and latencies of the topology's links and switches.
         links: LinkTable,
     },
 }
 
-/// The kind of a topology.
+/// The kind of a topology that a plan describes.
 #[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TopologyKind {
@@ -35,16 +35,17 @@ pub enum TopologyKind {
     FatTree {
         /// Hosts.
         hosts: u32,
-        /// Bandwidth down over bandwidth up, at the top-of-rack switches as far as they can, the rest one tier up (default 1).
+        /// Bandwidth down over bandwidth up, at the top-of-rack switches as far as possible, the
+        /// rest one tier up (default 1).
         #[serde(default = "one")]
         oversubscription: u32,
         /// Tiers, 2 or 3 (default 3).
         #[serde(default = "three")]
         tiers: u8,
-        /// Hosts below a top-of-rack switch (default: for three tiers that of `k`-port switches, for two the power of two
-        /// next above the root of `hosts`).
+        /// Hosts below a top-of-rack switch (default: with three tiers as in a fat tree of `k`-port
+        /// switches, with two the power of two above the root of `hosts`).
         rack: Option<u32>,
-        /// Hosts in each pod of a tree with three tiers (default: as in a fat tree of `k`-port switches).
+        /// Hosts of a pod, with three tiers (default as for `rack`).
         pod: Option<u32>,
     },
     /// Every leaf has a link to every spine.
@@ -55,23 +56,23 @@ pub enum TopologyKind {
         spines: u32,
         /// Hosts below a leaf.
         rack: u32,
-        /// Rate of the links between switches, Gb/s (default as the hosts').
+        /// Rate of links between switches, Gb/s (default as the hosts').
         uplink_gbps: Option<u64>,
     },
     /// One switch.
     Star {
         /// Hosts.
         hosts: u32,
-        /// Latency of the links of the last half of the hosts, ns: hosts of another base RTT (default as `link_ns`).
+        /// Latency of the links of the second half of the hosts, ns (default as `link_ns`).
         far_link_ns: Option<u64>,
     },
-    /// Two switches with one link between them.
+    /// Two switches with one link between them, and half of the hosts at each.
     Dumbbell {
-        /// Hosts, half of them on each side.
+        /// Hosts.
         hosts: u32,
-        /// Rate of the link between the switches, Gb/s (default as the hosts').
+        /// Rate of links between switches, Gb/s (default as the hosts').
         uplink_gbps: Option<u64>,
-        /// Latency of the links of the last half of the hosts, ns: hosts of another base RTT (default as `link_ns`).
+        /// Latency of the links of the second half of the hosts, ns (default as `link_ns`).
         far_link_ns: Option<u64>,
     },
     /// Accelerators below switches that replicate and reduce (Snyder's thesis, section 6.1.4).
@@ -81,15 +82,15 @@ pub enum TopologyKind {
     },
 }
 
-/// Links and switches of a topology that is described.
+/// Rates and latencies of a topology that the plan describes.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct LinkTable {
-    /// Rate of the hosts' links, Gb/s (default 100; mc: 200, a flit in 0.64 ns).
+    /// Rate of the hosts' links, Gb/s (default 100; mc: 200).
     pub gbps: Option<u64>,
     /// Latency of a link, ns (default 1000, as htsim's; mc: 0).
     pub link_ns: Option<u64>,
-    /// Latency of a switch, ns (default 0, as htsim's; mc: 96, which are 150 cycles).
+    /// Latency of a switch, ns (default 0, as htsim's; mc: 96, 150 cycles).
     pub switch_ns: Option<u64>,
 }
 
@@ -130,7 +131,7 @@ impl LinkTable {
 }
 
 impl TopologyTable {
-    /// Reads the table from a plan.
+    /// Reads the table `[topology]` from a plan.
     pub(super) fn read(table: Table) -> Result<Self, SceneError> {
         let mut keys = Keys::new("topology", table);
         if keys.has("file") && !keys.has("kind") {
@@ -198,7 +199,7 @@ impl TopologyKind {
                 far(built, far_link_ns)
             }
             Self::Mc { hosts } => Topology::mc(hosts, rate, link, switch).map_or_else(
-                || fault("topology.hosts", format!("{hosts}, expected 64 or 128")),
+                || fault("topology.hosts", format!("{hosts} accelerators, expected 64 or 128")),
                 Ok,
             ),
         }
@@ -206,7 +207,7 @@ impl TopologyKind {
 }
 
 impl LinkTable {
-    /// Returns rate and latency of links, and latency of switches.
+    /// Returns rate and latency of the links, and latency of the switches.
     fn parameters(self) -> Result<(Rate, Picos, Picos), SceneError> {
         Ok((
             in_range("gbps", self.gbps)?.unwrap_or_default(),
@@ -219,7 +220,7 @@ impl LinkTable {
 fn in_range(key: &str, gbps: Option<u64>) -> Result<Option<Rate>, SceneError> {
     match gbps {
         Some(gbps) if !(1..=100_000).contains(&gbps) => {
-            fault(format!("topology.{key}"), format!("{gbps}, expected 1 to 100000"))
+            fault(format!("topology.{key}"), format!("{gbps} Gb/s, expected 1 to 100000"))
         }
         gbps => Ok(gbps.map(Rate::gbps)),
     }
@@ -228,7 +229,7 @@ fn in_range(key: &str, gbps: Option<u64>) -> Result<Option<Rate>, SceneError> {
 fn latency(key: &str, nanos: Option<u64>) -> Result<Option<Picos>, SceneError> {
     match nanos {
         Some(nanos) if nanos > 1_000_000_000 => {
-            let what = format!("{nanos}, expected at most 1000000000, a second");
+            let what = format!("{nanos} ns, expected at most 1000000000, a second");
             fault(format!("topology.{key}"), what)
         }
         nanos => Ok(nanos.map(Picos::nanos)),
@@ -239,7 +240,7 @@ fn uplink(gbps: Option<u64>, rate: Rate) -> Result<Rate, SceneError> {
     Ok(in_range("uplink_gbps", gbps)?.unwrap_or(rate))
 }
 
-/// Sets the latency of the links of the last half of the hosts.
+/// Sets the latency of the links of the second half of the hosts.
 fn far(mut topology: Topology, far_link_ns: Option<u64>) -> Result<Topology, SceneError> {
     if let Some(latency) = latency("far_link_ns", far_link_ns)? {
         let half = topology.hosts / 2;
@@ -256,7 +257,7 @@ fn far(mut topology: Topology, far_link_ns: Option<u64>) -> Result<Topology, Sce
     Ok(topology)
 }
 
-/// The parameters of a fat tree.
+/// The parameters of a fat tree, from which its tiers follow.
 struct Tree {
     hosts: u32,
     over: u32,
@@ -287,7 +288,7 @@ impl Tree {
                 need(rack, "topology.rack", "fat-tree of so many hosts")?,
                 need(pod, "topology.pod", "fat-tree of so many hosts")?,
             ),
-            _ => return fault("topology.tiers", format!("{tiers}, expected 2 or 3")),
+            _ => return fault("topology.tiers", format!("{tiers} tiers, expected 2 or 3")),
         };
         let whole = |a: u32, b: u32, what: &str| {
             if b > 0 && a > 0 && a.is_multiple_of(b) {
@@ -325,7 +326,7 @@ impl Tree {
     }
 }
 
-/// Refuses more links than a topology can have.
+/// Returns an error if a topology cannot have so many links.
 fn fits(links: u64) -> Result<(), SceneError> {
     Topology::fits(links).or_else(|error| fault("topology", error))
 }

@@ -17,13 +17,13 @@ const MOST_MTU: u32 = 65_000;
 /// The table `[transport]` of a plan.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct TransportTable {
-    /// Keys that every stack has.
+    /// Keys that are the same for every stack.
     pub host: HostTable,
-    /// The stack with its keys.
+    /// Transport stack of the hosts, with its keys.
     pub stack: Stack,
 }
 
-/// The kind of a stack.
+/// The kind of transport stack that hosts run.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stack {
@@ -42,7 +42,7 @@ impl Default for Stack {
     }
 }
 
-/// Keys of this project's stack.
+/// Keys of this project's transport stack.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct SquallTable {
@@ -59,12 +59,12 @@ pub struct SquallTable {
     pub ack_bytes: Option<u32>,
     /// Most bytes in a row on one path (default a packet).
     pub train_bytes: Option<u32>,
-    /// Dart's look-ahead: flows to one host that begin within so many microseconds of the first of them are an incast, and the
-    /// first packet of each names all its senders, 2 bytes each (default no such lists).
+    /// Dart's look-ahead: flows to one host that begin within so many microseconds are an incast,
+    /// and the first packet of each names all senders (default off).
     pub look_ahead_us: Option<u64>,
 }
 
-/// Keys of every stack.
+/// Keys of `[transport]` that are the same for every stack.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct HostTable {
@@ -74,8 +74,8 @@ pub struct HostTable {
     pub mtu: Option<u32>,
     /// Smallest retransmission timeout, microseconds.
     pub rto_us: Option<u64>,
-    /// Flows between the same hosts follow one another on one context, or on the queue pairs of one
-    /// connection; otherwise each has its own.
+    /// Flows between two hosts share a context, or the queue pairs of a connection, one after
+    /// another.
     pub per_pair: bool,
     /// Delay of each packet at the receiver, ns.
     pub host_delay_ns: u64,
@@ -83,7 +83,7 @@ pub struct HostTable {
     pub host_jitter_ns: u64,
     /// Hosts take in no more than this, Gb/s (default: whatever arrives).
     pub host_gbps: Option<u64>,
-    /// Bytes that such a host keeps, as a socket's receive buffer; it loses what finds no room (default 4 MiB).
+    /// Receive buffer of such a host, bytes; it drops what finds no room (default 4 MiB).
     pub host_buffer: Option<Bytes>,
 }
 
@@ -96,7 +96,7 @@ impl HostTable {
                 "transport.host_buffer",
                 "needs `host_gbps`, the rate at which a host takes packets in",
             ),
-            (Some(0), _) => fault("transport.host_gbps", "0, expected 1 or more"),
+            (Some(0), _) => fault("transport.host_gbps", "a rate of 0, expected 1 Gb/s or more"),
             (Some(gbps), buffer) => {
                 let buffer = buffer.map_or(RECEIVE_BUFFER, |buffer| buffer.0);
                 if buffer < mtu.into() {
@@ -109,7 +109,7 @@ impl HostTable {
 }
 
 impl TransportTable {
-    /// Reads the table from a plan.
+    /// Reads the table `[transport]` from a plan.
     pub(super) fn read(table: Table) -> Result<Self, SceneError> {
         let mut keys = Keys::new("transport", table);
         if !keys.has("stack") {
@@ -124,14 +124,14 @@ impl TransportTable {
     pub(super) fn mtu(&self) -> Result<u32, SceneError> {
         match self.host.mtu.unwrap_or(4096) {
             mtu if (256..=MOST_MTU).contains(&mtu) => Ok(mtu),
-            mtu => fault("transport.mtu", format!("{mtu}, expected 256 to {MOST_MTU} bytes")),
+            mtu => fault("transport.mtu", format!("{mtu} bytes, expected 256 to {MOST_MTU}")),
         }
     }
 
     pub(super) fn apply(&self, config: &mut SimConfig, mtu: u32) -> Result<(), SceneError> {
         let table = &self.host;
         if table.rto_us == Some(0) {
-            return fault("transport.rto_us", "0, expected 1 microsecond or more");
+            return fault("transport.rto_us", "a timeout of 0, expected 1 microsecond or more");
         }
         let host = &mut config.host;
         (host.mtu, host.header) = (mtu, HEADER);

@@ -19,9 +19,9 @@ use squall_netsim::workload::{JobOptions, Pattern, Spec, Workload, goal, trace};
 /// The table `[workload]` of a plan.
 #[derive(Clone, PartialEq, Debug)]
 pub enum WorkloadTable {
-    /// A load from a file.
+    /// A load that is read from a file.
     File(WorkloadFile),
-    /// A load that the program generates.
+    /// A load that the program generates from a pattern.
     Generated(Spec),
 }
 
@@ -31,31 +31,31 @@ pub enum WorkloadTable {
 pub enum WorkloadFile {
     /// Messages as CSV.
     Trace {
-        /// Path, relative to the plan.
+        /// File or folder, relative to the plan.
         file: PathBuf,
     },
     /// The trace of a job that ran with `FI_SQUALL_TRACE`.
     Job {
-        /// The folder, relative to the plan.
+        /// File or folder, relative to the plan.
         file: PathBuf,
     },
     /// A GOAL schedule.
     Goal {
-        /// Path, relative to the plan.
+        /// File or folder, relative to the plan.
         file: PathBuf,
     },
     /// htsim's connection matrix, `.cm`. The kind may be left out.
     Matrix {
-        /// Path, relative to the plan.
+        /// File or folder, relative to the plan.
         file: PathBuf,
-        /// Unit of `start`: `ps`, or `us`, as uet-htsim's UEC binary reads it (default `ps`).
+        /// Unit of `start`: `ps`, or `us` as in uet-htsim's UEC binary (default `ps`).
         #[serde(default)]
         cm_unit: StartUnit,
     },
 }
 
 impl WorkloadTable {
-    /// Reads the table from a plan.
+    /// Reads the table `[workload]` from a plan.
     pub(super) fn read(table: Table) -> Result<Self, SceneError> {
         let mut keys = Keys::new("workload", table);
         if keys.has("file") && !keys.has("kind") {

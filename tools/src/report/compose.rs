@@ -96,7 +96,8 @@ fn distribution(runs: &[Run]) -> Plot {
     }
 }
 
-/// Returns the note in a title that not all of `all` curves are shown.
+/// Returns the part of a plot's title that says how many of `all` curves are shown; empty if all
+/// are.
 fn shown(all: usize) -> String {
     if all > CURVES { format!(" (the first {CURVES} of {all})") } else { String::new() }
 }

@@ -38,13 +38,13 @@ pub struct Document {
     pub bars: Vec<Bars>,
 }
 
-/// A table of a report.
+/// A table in a section of a report.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportTable {
     /// Caption of the table.
     pub title: String,
-    /// Names of the columns.
+    /// Headings of the columns.
     pub head: Vec<String>,
     /// Cells by row. The words `pass`, `FAIL` and `explained` are coloured.
     pub rows: Vec<Vec<String>>,
@@ -59,7 +59,7 @@ pub struct ReportTable {
 pub struct Plot {
     /// Caption of the plot.
     pub title: String,
-    /// Name and unit of the horizontal axis.
+    /// Name and unit of the plot's horizontal axis.
     pub x: String,
     /// Name and unit of the vertical axis, which begins at zero.
     pub y: String,
@@ -84,9 +84,9 @@ pub struct Plot {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Line {
-    /// Name in the legend.
+    /// Name of the curve in the legend.
     pub name: String,
-    /// Points in ascending order of x.
+    /// Points of the curve, in ascending order of x.
     pub points: Vec<(f64, f64)>,
     /// Half of the 95 % confidence interval of each point; empty if it is unknown.
     #[serde(default)]
@@ -99,7 +99,7 @@ pub struct Line {
 pub struct Bars {
     /// Caption of the chart.
     pub title: String,
-    /// Name and unit of the vertical axis.
+    /// Name and unit of the chart's vertical axis.
     pub y: String,
     /// Name and height of each bar.
     pub bars: Vec<(String, f64)>,

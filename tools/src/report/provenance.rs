@@ -7,13 +7,13 @@ use super::{Document, Line, Plot, ReportTable};
 use squall_netsim::output::{Metric, Origin, Run, SeriesKind};
 use squall_netsim::settings::Settings;
 
-/// Largest number of values of a key that a table shows.
+/// Largest number of values of a setting, or of programs, that a report lists.
 const VALUES: usize = 8;
 
-/// A key whose values differ between inputs, with the values in each input.
+/// A setting whose values differ between inputs: its key, and its values in each input.
 type Difference = (String, Vec<BTreeSet<String>>);
 
-/// Selects one of the tables of a run's provenance.
+/// Selects the settings or the derived values from a run's provenance.
 type Part = fn(&Run) -> Option<&Settings>;
 
 /// The results of one file or folder.
@@ -21,7 +21,7 @@ type Part = fn(&Run) -> Option<&Settings>;
 pub struct Input {
     /// The file or folder as the user named it.
     pub name: String,
-    /// The runs in it.
+    /// Runs in the file or folder.
     pub runs: Vec<Run>,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn parameters(runs: &[Run]) -> Option<ReportTable> {
     })
 }
 
-/// Returns the set of values that each key has in the runs.
+/// Returns all values that each setting has in the runs.
 fn values(
     runs: &[Run],
     part: impl Fn(&Run) -> Option<&Settings>,
@@ -131,7 +131,7 @@ fn named(run: &Run, name: Option<&str>, differing: &[Difference]) -> Run {
     run
 }
 
-/// Returns the keys of settings that differ between the inputs that state settings.
+/// Returns the settings that differ between the inputs, of those inputs that state settings.
 fn differences(inputs: &[Input]) -> Vec<Difference> {
     let settings =
         |input: &Input| values(&input.runs, |run| Some(&run.provenance.as_ref()?.settings));
@@ -169,7 +169,8 @@ fn names(inputs: &[Input], differing: &[Difference]) -> Option<Vec<String>> {
     })
 }
 
-/// Returns the last word of a key, or the whole key if another differing key ends in the same word.
+/// Returns the last word of a setting's key, or the whole key if another differing setting ends in
+/// the same word.
 fn short(key: &str, differing: &[Difference]) -> String {
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
     let word = last(key);
@@ -179,7 +180,7 @@ fn short(key: &str, differing: &[Difference]) -> String {
     }
 }
 
-/// Returns the table of differences, with one column per input.
+/// Returns the table of the settings that differ, with one column per input.
 fn table(inputs: &[Input], differing: &[Difference]) -> ReportTable {
     let mut head = vec!["what differs".to_owned()];
     head.extend(inputs.iter().map(|input| input.name.clone()));

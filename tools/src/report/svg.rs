@@ -31,7 +31,7 @@ const SIZE: (u32, u32) = (760, 380);
 const LEGEND: u32 = 190;
 const FONT: (&str, i32) = ("sans-serif", 13);
 
-/// A plot that could not be drawn.
+/// The error that a plot or bar chart could not be drawn.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot draw `{title}`: {why}")]
 pub struct PlotError {
@@ -39,11 +39,11 @@ pub struct PlotError {
     why: String,
 }
 
-/// A plot or bar chart, drawn.
+/// A plot or bar chart as it was drawn.
 pub(super) struct Figure<'a> {
     /// Caption of the figure.
     pub(super) title: &'a str,
-    /// The SVG element.
+    /// The drawing as an SVG element.
     pub(super) svg: String,
 }
 
@@ -124,7 +124,7 @@ fn finish(drawn: Result<(), Box<dyn Error>>, svg: &str, title: &str) -> Result<S
     }
 }
 
-/// Returns the upper end of an axis that begins at zero and has to show `highest`.
+/// Returns the upper end of a vertical axis that begins at zero and has to show `highest`.
 fn top(highest: f64) -> f64 {
     if highest > 0.0 && highest.is_finite() { highest * 1.05 } else { 1.0 }
 }
@@ -137,7 +137,7 @@ fn look(index: usize) -> (RGBColor, Option<(i32, i32)>) {
     (COLOURS[index % COLOURS.len()], DASHES[index / COLOURS.len() % DASHES.len()])
 }
 
-/// Returns the points of a curve as they are drawn, with steps if the plot asks for them.
+/// Returns the points through which a curve is drawn, with steps if the plot asks for them.
 fn trail(plot: &Plot, line: &Line) -> Vec<(f64, f64)> {
     let mut trail: Vec<(f64, f64)> = Vec::new();
     for (x, y) in thinned(&line.points) {
@@ -155,7 +155,7 @@ fn across(plot: &Plot, x: f64) -> f64 {
     if plot.log { x.max(f64::MIN_POSITIVE).log10() } else { x }
 }
 
-/// Ends of the axes of a plot. The vertical axis begins at zero.
+/// Ends of the axes of a plot: left, right and top. The vertical axis begins at zero.
 #[derive(Clone, Copy)]
 struct Ends {
     left: f64,
@@ -327,8 +327,8 @@ fn draw_bars(bars: &Bars, to: &mut String) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns at most about [`POINTS`] points: the lowest and the highest of each stretch, so that
-/// peaks remain visible.
+/// Thins out a curve to about [`POINTS`] points: the lowest and the highest of each stretch, so
+/// that peaks remain visible.
 fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     if points.len() <= POINTS {
         return points.to_vec();

@@ -8,29 +8,30 @@ use squall_netsim::Bytes;
 use squall_netsim::output::files::parameter_names;
 use squall_netsim::output::{Metric, Run};
 
-/// Ratio of the ends of an axis above which the axis is logarithmic.
+/// Ratio of the largest to the smallest value on an axis above which the axis is logarithmic.
 const WIDE: f64 = 30.0;
 
-/// The runs of one point, with all its seeds.
+/// The runs of one point of a sweep, with all its seeds.
 struct Point<'a> {
     parameters: &'a BTreeMap<String, String>,
     runs: Vec<&'a Run>,
 }
 
 impl Point<'_> {
-    /// Returns the mean over seeds and half of its confidence interval; `None` if no run has the
-    /// metric.
+    /// Returns the mean of the metric over seeds, and half of its confidence interval; `None` if no
+    /// run has the metric.
     fn value(&self, metric: Metric) -> Option<(f64, f64)> {
         let samples: Vec<f64> = self.runs.iter().filter_map(|run| metric.of(run)).collect();
         Some((mean(&samples)?, half_interval(&samples).unwrap_or(0.0)))
     }
 
-    /// Returns the position of the point on the axis of parameter `name`.
+    /// Returns the position of the point on the axis of parameter `name`; `None` if its value is no
+    /// number.
     fn place(&self, name: &str) -> Option<f64> {
         self.parameters.get(name).and_then(|text| value(text))
     }
 
-    /// Returns the values of the other parameters as one label.
+    /// Returns the values of all parameters but `name`, as one label.
     fn others(&self, name: &str) -> String {
         let others = self.parameters.iter().filter(|(other, _)| *other != name);
         others.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(" ")
@@ -54,7 +55,8 @@ fn points(runs: &[Run]) -> Vec<Point<'_>> {
     points
 }
 
-/// Returns the parameter with the most values, of those whose values are all numbers.
+/// Returns the parameter for the horizontal axis: the one with the most values, of those whose
+/// values are all numbers.
 fn axis(runs: &[Run], points: &[Point<'_>]) -> Option<String> {
     let numbers = |name: &String| {
         let mut values: Vec<f64> =
@@ -84,12 +86,13 @@ pub(super) fn sweeps(runs: &[Run], metrics: &[Metric]) -> (Vec<Plot>, Vec<Bars>)
     }
 }
 
-/// Returns the intervals, or nothing if all are zero because there are single seeds only.
+/// Returns the halves of the confidence intervals, or nothing if all are zero because there are
+/// single seeds only.
 fn known(half: Vec<f64>) -> Vec<f64> {
     if half.iter().any(|half| *half > 0.0) { half } else { Vec::new() }
 }
 
-/// Returns the note about means in titles, if any point has several seeds.
+/// Returns the note in titles that values are means over seeds, if any point has several seeds.
 fn confidence(points: &[Point<'_>]) -> &'static str {
     if points.iter().any(|point| point.runs.len() > 1) {
         ": mean over seeds, confidence of 95 %"

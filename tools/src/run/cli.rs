@@ -1,4 +1,4 @@
-//! `squall run` and `squall env`.
+//! The command lines of `squall run` and `squall env`.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -58,7 +58,7 @@ pub(crate) struct EnvArgs {
     switches: Switches,
 }
 
-/// Name of a known MPI.
+/// A known MPI that the user names, as an index into the list of implementations.
 #[derive(Clone, Copy, Debug)]
 struct MpiName(usize);
 
@@ -89,7 +89,7 @@ impl ValueEnum for MpiName {
     }
 }
 
-/// Runs the job and reports errors.
+/// Runs `squall run`, and prints its errors.
 pub(crate) fn run(args: &RunArgs, origin: &Origin) -> ExitCode {
     ExitCode::from(run_job(args, origin).unwrap_or_else(|why| {
         print_line(format_args!("run: {why}"));
@@ -137,7 +137,7 @@ fn run_job(args: &RunArgs, origin: &Origin) -> Result<u8, String> {
     Ok(if refused { REFUSED } else { ended.status })
 }
 
-/// Prints the variables.
+/// Prints the environment variables with which jobs use squall.
 ///
 /// # Errors
 /// The environment contradicts a variable, an option is not valid, or the provider cannot be loaded.

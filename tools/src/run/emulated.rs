@@ -51,7 +51,7 @@ pub(crate) struct EmulatedArgs {
     pub socket: Option<PathBuf>,
 }
 
-/// The end of a job on an emulator.
+/// The verdict on a job that has ended on an emulator.
 pub(super) struct EmulatedEnd {
     pub(super) job: JobEnd,
     /// Reason why the job's result does not depend on the network; `None` if it does.
@@ -77,7 +77,7 @@ pub(super) fn run(
         Some(file) => Timeline::read(file, &emulator.topology(on)?).map_err(|e| e.to_string())?,
         None => Timeline::default(),
     };
-    let folder = Folder::new().map_err(|e| format!("no folder for a socket: {e}"))?;
+    let folder = Folder::new().map_err(|e| format!("no folder for the emulator's socket: {e}"))?;
     let socket = match &args.socket {
         // Ranks may have other working directories.
         Some(path) => absolute(path).map_err(|e| format!("--socket {}: {e}", path.display()))?,

@@ -25,12 +25,12 @@ use squall_monitor::ProcessReport;
 use super::preparation::Variables;
 use super::standard_error::ReportCollector;
 
-/// Time that a launcher may take to end its ranks.
+/// Time that a launcher has to end its ranks before it gets a stronger signal.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Interval at which the launcher's end is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A job that was started.
+/// A job that was started, and is running or has ended.
 pub(crate) struct Job {
     state: Arc<State>,
     waiter: JoinHandle<io::Result<ExitStatus>>,
@@ -43,7 +43,7 @@ pub(crate) struct JobEnd {
     pub(crate) status: u8,
     /// True if the user interrupted the job.
     pub(crate) interrupted: bool,
-    /// Reports of the job's processes.
+    /// Reports of the job's processes on their use of squall.
     pub(crate) reports: Vec<ProcessReport>,
 }
 
@@ -51,12 +51,13 @@ struct State {
     pid: Pid,
     ended: AtomicBool,
     interrupted: AtomicBool,
-    /// A signal asked for the end of this process after the job's.
+    /// True if a signal asked for an end after the job had ended. This process then waits for
+    /// nothing more.
     hurried: AtomicBool,
 }
 
 impl State {
-    /// Ends the process with SIGTERM, and with SIGKILL if it does not end in time.
+    /// Ends the launcher with SIGTERM, and with SIGKILL if it does not end in time.
     fn end(&self) {
         for signal in [Signal::TERM, Signal::KILL] {
             self.send(signal);
@@ -66,7 +67,7 @@ impl State {
         }
     }
 
-    /// Sends a signal to the process, unless it has ended.
+    /// Sends a signal to the launcher, unless it has ended.
     fn send(&self, signal: Signal) {
         if !self.ended.load(Ordering::SeqCst) {
             // The process may have ended meanwhile.
@@ -74,7 +75,7 @@ impl State {
         }
     }
 
-    /// Waits for the end of the process. Returns false if it takes too long.
+    /// Waits for the end of the launcher. Returns false if it takes too long.
     fn ends_in_time(&self) -> bool {
         for _ in 0..PATIENCE.as_millis() / POLL_INTERVAL.as_millis() {
             if self.ended.load(Ordering::SeqCst) {
@@ -142,7 +143,7 @@ fn forward_signals(mut signals: Signals, state: Arc<State>) {
     });
 }
 
-/// Passes a signal on that does not ask for an end.
+/// Passes a signal on to the job that does not ask for its end.
 fn forward_notice(state: &State, signal: i32) {
     let sent_by_terminal = FROM_TERMINAL.contains(&signal) && is_in_foreground();
     if let Some(signal) = Signal::from_named_raw(signal).filter(|_| !sent_by_terminal) {
@@ -187,7 +188,8 @@ impl Job {
         // The job may ask for a signal as soon as it runs.
         let signals = take_signals().map_err(|error| error.to_string())?;
         let (running, launcher) = UnixStream::pair().map_err(|error| error.to_string())?;
-        let mut child = job.spawn().map_err(|error| format!("{}: {error}", program.display()))?;
+        let mut child =
+            job.spawn().map_err(|error| format!("cannot start {}: {error}", program.display()))?;
         let standard_error = child.stderr.take().ok_or("the job has no standard error")?;
         let collector = ReportCollector::start(standard_error, io::stderr(), launcher);
         let pid = Pid::from_child(&child);

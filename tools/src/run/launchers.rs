@@ -98,7 +98,7 @@ pub(crate) const MPI_IMPLEMENTATIONS: &[MpiImplementation] = &[
 
 /// Names of programs that launch MPI jobs, without the suffixes that distributions append.
 const PROGRAMS: &[&str] = &["mpiexec", "mpirun", "orterun", "prterun", "prun"];
-/// Slurm's launcher, which starts ranks of any MPI.
+/// Slurm's launcher `srun`, which starts ranks of any MPI.
 const SLURM: &str = "srun";
 
 /// Suffixes of scripts. They are not launchers, whatever their names, and must not be run to ask for
@@ -117,7 +117,7 @@ pub(crate) enum Launcher {
 }
 
 impl Launcher {
-    /// Returns the MPIs that the processes may use.
+    /// Returns the MPIs that the processes of the job may use.
     pub(crate) fn mpis(&self) -> &'static [MpiImplementation] {
         match self {
             Self::Mpi(mpi) => core::slice::from_ref(*mpi),
@@ -155,7 +155,7 @@ impl Launcher {
     }
 }
 
-/// Returns the version output of a launcher.
+/// Returns what a launcher prints for `--version`.
 pub(crate) fn version_output(program: &Path) -> Option<String> {
     let output = output(Command::new(program).arg("--version"))?;
     Some(format!(
@@ -165,7 +165,7 @@ pub(crate) fn version_output(program: &Path) -> Option<String> {
     ))
 }
 
-/// Returns the MPI whose launcher prints this text.
+/// Returns the MPI whose launcher prints this text for `--version`.
 pub(crate) fn recognise(text: &str) -> Option<&'static MpiImplementation> {
     MPI_IMPLEMENTATIONS
         .iter()

@@ -11,11 +11,12 @@ use super::switches::Switches;
 use crate::doctor::environment::{variable, variables_of};
 use crate::provider;
 
-/// Variable with the names of the providers that libfabric offers.
+/// Environment variable with the names of the providers that libfabric offers (`FI_PROVIDER`).
 const PROVIDERS: &str = "FI_PROVIDER";
 /// Variable that makes each process report its use of squall.
 const REPORT: &str = "FI_SQUALL_REPORT";
-/// Variable with which the provider never answers.
+/// Environment variable that says whether the provider answers applications; with `no`, it never
+/// does.
 const ENABLE: &str = "FI_SQUALL_ENABLE";
 /// Options with which launchers pass no variables on, or those of a list alone.
 const PASSES_FEW: &[&str] = &["-genvnone", "-envnone", "-genvlist", "-envlist"];
@@ -26,7 +27,7 @@ const EXPORT_VARIABLE: &str = "SLURM_EXPORT_ENV";
 /// Names and values of environment variables.
 pub(crate) type Variables = BTreeMap<String, String>;
 
-/// A job that can be started.
+/// A job that is ready to be started: its command and its environment variables.
 pub(crate) struct PreparedJob {
     pub(crate) command: Vec<OsString>,
     pub(crate) variables: Variables,

@@ -24,14 +24,14 @@ use squall_netsim::output::files::{self, write_whole};
 use squall_netsim::output::{Metric, Provenance, Run};
 use squall_netsim::replay::{self, TRACE};
 
-/// File of the network in a record.
+/// Name of the file in a record that describes the network.
 pub(crate) const NETWORK: &str = "network.graph";
-/// File of the network's options in a record.
+/// Name of the file in a record that has the network's options.
 pub(crate) const OPTIONS: &str = "network.toml";
-/// File of the changes to the network in a record.
+/// Name of the file in a record that lists the changes to the network.
 pub(crate) const TIMELINE: &str = "timeline";
 
-/// Returns whether a variable names a path that belongs to one run only.
+/// Returns whether an environment variable names a path that belongs to one run only.
 pub(super) fn is_place(variable: &str) -> bool {
     ["FI_SQUALL_EMULATOR", "FI_SQUALL_TRACE", "FI_PROVIDER_PATH"].contains(&variable)
 }
@@ -41,7 +41,7 @@ pub(super) fn is_place(variable: &str) -> bool {
 pub(super) struct Record {
     folder: Option<PathBuf>,
     report: Option<PathBuf>,
-    /// Folders to remove on drop, innermost first.
+    /// Folders that this record created, to be removed on drop, innermost first.
     created: Vec<PathBuf>,
 }
 
@@ -58,7 +58,8 @@ impl Record {
         };
         if let Some(folder) = folder {
             let trace = folder.join(TRACE);
-            let with_path = |error: std::io::Error| format!("{}: {error}", folder.display());
+            let with_path =
+                |error: std::io::Error| format!("cannot use folder {}: {error}", folder.display());
             match fs::read_dir(folder).map(|mut entries| entries.next().is_none()) {
                 Ok(false) => {
                     return Err(format!(

@@ -30,8 +30,8 @@ pub(super) struct ReportCollector {
 }
 
 impl ReportCollector {
-    /// Starts the thread, which copies `from` to `to` until its end. The other end of `launcher` is closed
-    /// when the launcher has ended.
+    /// Starts the thread, which copies the job's standard error `from` to `to` until its end. The
+    /// other end of `launcher` is closed when the launcher has ended.
     pub(super) fn start(
         mut from: impl Read + AsFd + Send + 'static,
         mut to: impl Write + Send + 'static,
@@ -61,8 +61,8 @@ impl ReportCollector {
         Self { reports }
     }
 
-    /// Returns the reports when the rest is copied, or when the user `gives_up`. Call it when the launcher
-    /// has ended.
+    /// Returns the reports of all processes when the rest of standard error is copied, or when the
+    /// user `gives_up`. Call it when the launcher has ended.
     pub(super) fn finish(self, gives_up: impl Fn() -> bool) -> Vec<ProcessReport> {
         let mut reports = Vec::new();
         loop {
@@ -75,16 +75,17 @@ impl ReportCollector {
     }
 }
 
-/// The wait for input: without limit while the launcher runs, and for [`DRAIN`] in total after its end.
+/// How long the collector waits for input: without limit while the launcher runs, and for [`DRAIN`]
+/// in total after its end.
 struct Patience {
     /// Socket that becomes readable when the launcher ends.
     launcher: UnixStream,
-    /// Remaining part of [`DRAIN`]; set when the launcher has ended.
+    /// Time that is left of [`DRAIN`]; `None` while the launcher runs.
     left: Option<Duration>,
 }
 
 impl Patience {
-    /// Waits until there is input, or the end of it. Returns false if the time is over.
+    /// Waits until standard error has input or ends. Returns false if the time for it is over.
     fn await_input(&mut self, from: &impl AsFd) -> bool {
         loop {
             let limit = self
@@ -111,17 +112,17 @@ impl Patience {
     }
 }
 
-/// Separates report lines from other text.
+/// A filter of standard error that separates report lines from other text.
 #[derive(Default)]
 struct LineFilter {
-    /// Bytes of the current line.
+    /// Bytes of the line that has not ended yet.
     line: Vec<u8>,
-    /// Number of them that were passed on.
+    /// Number of bytes of the line that were passed on.
     passed: usize,
 }
 
 impl LineFilter {
-    /// Adds bytes and returns those to pass on.
+    /// Adds bytes of standard error, and returns those to pass on. Calls `found` with each report.
     fn push(&mut self, bytes: &[u8], mut found: impl FnMut(ProcessReport)) -> Vec<u8> {
         let mut text = Vec::new();
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -143,7 +144,7 @@ impl LineFilter {
         text
     }
 
-    /// Returns the rest of a last line without an end.
+    /// Returns what is left of a last line without an end.
     fn finish(&mut self) -> Vec<u8> {
         mem::take(&mut self.line).split_off(mem::take(&mut self.passed))
     }
@@ -167,7 +168,7 @@ impl LineFilter {
         }
     }
 
-    /// Returns the position from which the current line may belong to a report.
+    /// Returns the position from which the current line may belong to a report, and is held back.
     fn undecided_from(&self) -> usize {
         let line = &self.line;
         if line.len() > LONGEST_LINE {
@@ -198,7 +199,7 @@ fn is_label(text: &[u8]) -> bool {
     text.len() <= LONGEST_LABEL && ends && !text.contains(&b' ')
 }
 
-/// Returns whether a label may begin with this text.
+/// Returns whether the label of a launcher may begin with this text.
 fn may_be_label(text: &[u8]) -> bool {
     text.len() <= LONGEST_LABEL
         && text.first().is_some_and(|first| b"[<".contains(first) || first.is_ascii_digit())

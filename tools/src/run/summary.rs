@@ -5,27 +5,29 @@ use std::fmt;
 
 use squall_monitor::ProcessReport;
 
-/// Number of ranks that a sentence lists at most.
+/// Largest number of ranks that a sentence lists.
 const LISTED: usize = 8;
 
-/// Use of squall by all processes of a job.
+/// Summary of a job: which of its processes used squall, and how.
 #[derive(Default, Debug)]
 pub(super) struct JobSummary {
     /// Ranks with an endpoint of squall, by job and number.
     used: BTreeSet<(String, u32)>,
-    /// Number of processes with an endpoint that no launcher numbered.
+    /// Number of processes that have an endpoint of squall and no rank, because no launcher
+    /// numbered them.
     unnumbered: usize,
-    /// Number of ranks of each job.
+    /// Number of ranks that each job has, by the name of the job.
     expected: BTreeMap<String, u32>,
-    /// Ranks and processes without an endpoint, by reason.
+    /// Ranks and processes without an endpoint of squall, by reason.
     unused: BTreeMap<String, BTreeSet<String>>,
-    /// Ranks of which no report came.
+    /// Ranks that have sent no report.
     missing: Vec<u32>,
     interfaces: BTreeMap<String, BTreeSet<u32>>,
-    /// Numbers of ordered pairs of endpoints.
+    /// Numbers of ordered pairs of endpoints: those that exchange packets, and (next field) those
+    /// that share memory.
     packet_pairs: u64,
     shm_pairs: u64,
-    /// Packets of at least one process were encrypted.
+    /// True if at least one process encrypted its packets.
     encrypted: bool,
     retransmitted: u64,
     failed: u64,
@@ -172,7 +174,7 @@ impl fmt::Display for JobSummary {
     }
 }
 
-/// Lists the first few of many.
+/// Returns the first few of `items` as a list in words.
 fn list(items: impl ExactSizeIterator<Item = impl fmt::Display>) -> String {
     let more = items.len().saturating_sub(LISTED);
     let mut text = items.take(LISTED).map(|item| item.to_string()).collect::<Vec<_>>().join(", ");

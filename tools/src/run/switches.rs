@@ -1,4 +1,5 @@
-//! Options of everyday use, which stand for variables of the provider.
+//! Options of `squall run` and `squall env` for everyday use, which stand for variables of the
+//! provider.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,7 +10,8 @@ use clap::Args;
 use squall_cc::{PathsConfig, SenderConfig};
 use squall_net::FaultSpec;
 
-/// Options of everyday use. Each stands for a variable, which its help names.
+/// Options for everyday use. Each stands for an environment variable of the provider, which its
+/// help names.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "The transport")]
 pub(crate) struct Switches {
@@ -40,7 +42,7 @@ pub(crate) struct Switches {
 }
 
 impl Switches {
-    /// Returns the variables that the options stand for.
+    /// Returns the environment variables that the options stand for.
     ///
     /// # Errors
     /// A value is not valid.

@@ -19,13 +19,13 @@ const TIME_LIBRARY: &str = "libsquall_time.so";
 const PRELOAD: &str = "LD_PRELOAD";
 /// Variable of the time library for programs that read the processor's time-stamp counter.
 pub(super) const TRAP_COUNTER: &str = "SQUALL_TIME_TSC";
-/// Lookahead below which a run is slow.
+/// Lookahead below which a run in virtual time is slow.
 const SHORT_LOOKAHEAD: Span = Span::nanos(100);
 /// Ranks that have a line each in the report. It has one line for all others, with the range of
 /// their computed times.
 const MOST_LINES: usize = 16;
 
-/// Virtual time that computation takes.
+/// Virtual time that the computation of ranks takes.
 #[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Compute {
     /// The CPU time of a thread between two of its calls of the provider.
@@ -95,7 +95,7 @@ impl VirtualTimeArgs {
         }))
     }
 
-    /// Adds the rules to the settings of a record.
+    /// Adds the rules of virtual time to the settings of a record.
     pub(super) fn add_settings(&self, settings: &mut Settings) {
         let Ok(Some(config)) = self.config() else { return };
         let HostOverhead { send, receive, poll, byte, clock } = config.overhead;
@@ -157,7 +157,7 @@ pub(super) fn preload(variables: &mut Variables, provider_path: &str) -> Result<
     Ok(())
 }
 
-/// Describes what a job did in virtual time.
+/// Returns the report on a job that ran in virtual time.
 pub(super) fn describe(report: &VirtualTimeReport) -> String {
     let (virtual_s, real_s) = (seconds(report.virtual_time), seconds(report.real_time));
     let mut text = format!(
@@ -172,9 +172,18 @@ pub(super) fn describe(report: &VirtualTimeReport) -> String {
     if report.lookahead.span() < SHORT_LOOKAHEAD {
         text += " (below 100 ns: ranks can hardly run at the same time, and the run is slow)";
     }
-    let repeatable = match report.was_outside {
-        true => "not repeatable: a rank waited for something outside of the network",
-        false => "the same in each run with --compute none, one thread a rank and no encryption",
+    let repeatable = match (report.with_threads.as_slice(), report.was_outside) {
+        ([], false) => {
+            "the same in each run with --compute none, one thread a rank and no encryption"
+                .to_owned()
+        }
+        ([], true) => {
+            "not repeatable: a rank waited for something outside of the network".to_owned()
+        }
+        ([first, rest @ ..], _) => format!(
+            "approximate and not repeatable: several threads of rank {first}{} call libfabric",
+            if rest.is_empty() { String::new() } else { format!(" and of {} more", rest.len()) }
+        ),
     };
     let _ = write!(
         text,

@@ -39,7 +39,7 @@ pub(crate) struct TopArgs {
     /// Folder of the statistics pages. Default: /dev/shm/squall-UID.
     #[arg(long, value_name = "FOLDER")]
     directory: Option<PathBuf>,
-    /// Forget processes that are gone.
+    /// Remove the statistics pages of processes that have ended.
     #[arg(long)]
     forget: bool,
 }
@@ -54,14 +54,14 @@ impl TopArgs {
 
 fn seconds(text: &str) -> Result<f64, String> {
     let parsed = text.parse().ok().filter(|s| (0.1..=3600.0).contains(s));
-    parsed.ok_or_else(|| "0.1 to 3600 seconds are expected".to_owned())
+    parsed.ok_or_else(|| "expected 0.1 to 3600 seconds".to_owned())
 }
 
-/// Ended processes that the user did not ask for are shown if they wrote their page within this
-/// time.
+/// Time since its last page for which an ended process is shown that the user did not ask for.
 const REMEMBERED: Span = Span::secs(3600);
 
-/// Directory and selection of endpoints, and the previous readings.
+/// The endpoints that `squall top` watches: the directory of their pages, the selection, and the
+/// previous readings.
 struct Watch<'a> {
     pages: PageDirectory,
     of: Option<&'a str>,
@@ -79,7 +79,8 @@ impl Watch<'_> {
         }
     }
 
-    /// Reads all pages. Returns the rows, and notes that say why files are not shown.
+    /// Reads all statistics pages. Returns the endpoints, and notes that say why files are not
+    /// shown.
     fn look(&mut self) -> io::Result<(Vec<Row>, Vec<String>)> {
         let Look { mut seen, refused } = self.pages.look(since_1970())?;
         seen.retain(|seen| self.wants(seen));
@@ -127,7 +128,7 @@ pub(crate) fn run(args: &TopArgs, stop: &Arc<AtomicBool>) -> io::Result<bool> {
     screen::show(interval, || watch.look()).map(|()| true)
 }
 
-/// Prints a message if there is nothing to show.
+/// Returns whether there is an endpoint to show, and prints a message if there is none.
 fn found(watch: &Watch<'_>, rows: &[Row]) -> bool {
     if rows.is_empty() {
         let of = watch.of.map_or_else(String::new, |of| format!(" of {of}"));
@@ -144,7 +145,7 @@ fn complain(notes: &[String]) {
     }
 }
 
-/// Removes the pages of processes that have ended.
+/// Removes the statistics pages of processes that have ended, and prints their paths.
 fn forget(watch: &Watch<'_>) -> io::Result<bool> {
     let look = watch.pages.look(since_1970())?;
     let asked = |seen: &EndpointReading| watch.of.is_none() || watch.wants(seen);

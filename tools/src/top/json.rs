@@ -6,7 +6,7 @@ use squall_monitor::{PATH, PathValues};
 use super::rates::{Job, Row};
 use super::why::why;
 
-/// Returns the counters of each path that a flow used.
+/// Returns the counters of each path that a flow used, as JSON.
 fn paths(paths: Vec<PathValues>) -> Value {
     let used = paths.into_iter().enumerate().filter(|(_, [packets, ..])| *packets > 0);
     let object = |(path, values): (usize, PathValues)| {
@@ -61,7 +61,7 @@ fn job(job: &Job) -> Value {
     })
 }
 
-/// Returns the document with all endpoints and jobs.
+/// Returns the JSON document with all endpoints and jobs.
 pub(super) fn document(rows: &[Row], jobs: &[Job]) -> Value {
     json!({
         "endpoints": rows.iter().map(endpoint).collect::<Vec<_>>(),

@@ -7,7 +7,7 @@ use squall_monitor::{ADDRESS, COLLECTED_FLOWS, Counter, PATH, PathValues, addres
 
 use super::rates::Row;
 
-/// The text format of an answer.
+/// The text format in which a collector gets the counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Exposition {
     Prometheus,
@@ -24,7 +24,7 @@ impl Exposition {
         }
     }
 
-    /// Returns the value of the `Content-Type` header.
+    /// Returns the `Content-Type` header of the format.
     pub(super) const fn content_type(self) -> &'static str {
         match self {
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -51,7 +51,7 @@ fn labels(row: &Row) -> String {
     )
 }
 
-/// A counter with its values at several endpoints.
+/// A counter with its values at several endpoints (a metric family of the formats).
 struct Family<'a> {
     counter: &'a Counter,
     /// Index of the endpoint, and the counter's value there.
@@ -64,7 +64,7 @@ struct Path {
     values: PathValues,
 }
 
-/// Returns the paths of the endpoint's busiest flows.
+/// Returns the paths of the endpoint's busiest flows, with their counters.
 fn paths(row: &Row) -> Vec<Path> {
     let shown = &row.seen.snapshot;
     let word = |flow: &[u64], name: &str| shown.flow_value(flow, name).unwrap_or(0);
@@ -84,14 +84,15 @@ fn paths(row: &Row) -> Vec<Path> {
     flows.into_iter().take(COLLECTED_FLOWS).flat_map(of).collect()
 }
 
-/// Builds the text of an answer.
+/// Builds the text that a collector gets.
 struct Text {
     text: String,
     format: Exposition,
 }
 
 impl Text {
-    /// Writes the help and type lines of a family. `adds_up` selects a counter instead of a gauge.
+    /// Writes the lines `# HELP` and `# TYPE` of a counter. `adds_up` selects the type counter
+    /// instead of gauge.
     fn head(&mut self, name: &str, help: &str, adds_up: bool) {
         let kind = if adds_up { "counter" } else { "gauge" };
         // OpenMetrics names the family here, Prometheus the samples.
@@ -106,7 +107,7 @@ impl Text {
     }
 }
 
-/// Returns the suffix of a counter's name; gauges have none.
+/// Returns the suffix of a counter's name (`_total`); gauges have none.
 const fn suffix(adds_up: bool) -> &'static str {
     if adds_up { "_total" } else { "" }
 }

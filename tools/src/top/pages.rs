@@ -9,12 +9,12 @@ use squall_base::Span;
 use squall_monitor::{Snapshot, SnapshotError, directory, process_of_file, start_ticks};
 use thiserror::Error;
 
-/// Largest page that is read, bytes.
+/// Size in bytes of the largest statistics page that is read.
 const LARGEST: u64 = 16 << 20;
-/// Number of attempts to read a page while the endpoint writes it.
+/// Number of attempts to read a statistics page while the endpoint writes it.
 const TRIES: u32 = 50;
 
-/// The reason why a file is not shown.
+/// The reason why a file in the directory of statistics pages is not shown.
 #[derive(Debug, Error)]
 pub(super) enum PageFileError {
     #[error(transparent)]
@@ -27,47 +27,49 @@ pub(super) enum PageFileError {
     Kind,
 }
 
-/// The last reading of an endpoint.
+/// The last reading of an endpoint's statistics page.
 #[derive(Clone, Debug)]
 pub(super) struct EndpointReading {
-    /// Path of the page's file.
+    /// Path of the file with the statistics page.
     pub(super) path: PathBuf,
-    /// Content of the page.
+    /// Content of the statistics page.
     pub(super) snapshot: Snapshot,
-    /// True if the process still runs.
+    /// True if the process of the endpoint still runs.
     pub(super) alive: bool,
-    /// Time since the endpoint wrote the values.
+    /// Time since the endpoint last wrote its page.
     pub(super) age: Span,
 }
 
-/// The directory with the pages of a user.
+/// The directory with the statistics pages of a user.
 #[derive(Clone, Debug)]
 pub(super) struct PageDirectory {
     directory: PathBuf,
     user: u32,
 }
 
-/// The result of reading a directory of pages.
+/// The result of reading a directory of statistics pages.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     /// Endpoints in the order of job, rank, process and number.
     pub(super) seen: Vec<EndpointReading>,
-    /// Files that are not shown, with the reasons.
+    /// Files of the directory that are not shown, with the reasons.
     pub(super) refused: Vec<(PathBuf, PageFileError)>,
 }
 
 impl PageDirectory {
-    /// Selects the pages of a user, in the directory where endpoints put them or in `elsewhere`.
+    /// Selects the statistics pages of a user, in the directory where endpoints put them or in
+    /// `elsewhere`.
     pub(super) fn of(user: u32, elsewhere: Option<PathBuf>) -> Self {
         Self { directory: elsewhere.unwrap_or_else(|| directory(user)), user }
     }
 
-    /// Returns the path of the directory.
+    /// Returns the path of the directory with the statistics pages.
     pub(super) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Reads all pages. `now` is in ns since 1970. A missing directory counts as an empty one.
+    /// Reads all statistics pages. `now` is in ns since 1970. A missing directory counts as an
+    /// empty one.
     pub(super) fn look(&self, now: u64) -> io::Result<Look> {
         let mut look = Look::default();
         let about = match fs::symlink_metadata(&self.directory) {
@@ -143,7 +145,7 @@ fn lives((pid, started): (u32, u64)) -> bool {
     stat.is_ok_and(|text| start_ticks(&text) == Some(started))
 }
 
-/// Reads a file from a position of its own.
+/// Reads a file from a position of its own, which other readers of the file do not change.
 struct At<'a> {
     file: &'a File,
     at: u64,

@@ -8,7 +8,8 @@ use squall_monitor::{Counter, Snapshot};
 
 use super::pages::EndpointReading;
 
-/// Counters over an interval, by name. Values that do not add up are current ones.
+/// An endpoint's counters over an interval, by name. Values that do not add up, such as a largest
+/// one, are those at its end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     /// Length of the interval; zero if the endpoint wrote nothing in it.
@@ -31,22 +32,22 @@ impl Counts {
         }
     }
 
-    /// Returns a count; 0 if there is none of this name.
+    /// Returns the counter of this name; 0 if there is none.
     pub(super) fn of(&self, name: &str) -> u64 {
         self.values.get(name).copied().unwrap_or(0)
     }
 
-    /// Returns the sum of several counts.
+    /// Returns the sum of the counters of these names.
     pub(super) fn sum(&self, names: &[&str]) -> u64 {
         names.iter().map(|name| self.of(name)).sum()
     }
 
-    /// Returns a count per second; 0 for an empty interval.
+    /// Returns `count` per second of the interval; 0 for an empty interval.
     pub(super) fn per_second(&self, count: u64) -> f64 {
         if self.span.0 == 0 { 0.0 } else { count as f64 * 1e9 / self.span.0 as f64 }
     }
 
-    /// Returns one count as a share of another, 0 to 1; 0 if the other is zero.
+    /// Returns `part` as a share of `whole`, 0 to 1; 0 if `whole` is zero.
     pub(super) fn share(&self, part: u64, whole: u64) -> f64 {
         if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
     }
@@ -66,13 +67,14 @@ impl Counts {
         self.share(self.of("rx_ce_echoes"), self.of("rx_acks"))
     }
 
-    /// Returns the mean round-trip time; `None` without samples.
+    /// Returns the mean of the round-trip times that were measured; `None` without samples.
     pub(super) fn round_trip(&self) -> Option<Span> {
         self.of("rtt_sum_ns").checked_div(self.of("rtt_samples")).map(Span)
     }
 }
 
-/// An endpoint, and its counts since the previous reading.
+/// An endpoint with its counters since the previous reading and since it was enabled, which is a
+/// row of the table.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) seen: EndpointReading,
@@ -89,7 +91,7 @@ pub(super) struct Row {
 pub(super) struct Job {
     /// Name of the job; empty for processes that no launcher started.
     pub(super) name: String,
-    /// Number of processes that have pages.
+    /// Number of processes of the job that have statistics pages.
     pub(super) processes: usize,
     /// Number of ranks of the job, if the launcher reports it.
     pub(super) ranks: Option<u32>,
@@ -99,7 +101,7 @@ pub(super) struct Job {
     pub(super) open: Span,
 }
 
-/// The previous reading of each page.
+/// The previous reading of each statistics page, by its path.
 #[derive(Debug, Default)]
 pub(super) struct History(HashMap<PathBuf, Snapshot>);
 
@@ -122,7 +124,7 @@ impl History {
     }
 }
 
-/// Returns the values that identify a flow: its peer, and the side that opened it.
+/// Returns the values that identify a flow of an endpoint: its peer, and the side that opened it.
 fn identity(shown: &Snapshot, flow: &[u64]) -> [Option<u64>; 2] {
     [shown.flow_value(flow, "peer"), shown.flow_value(flow, "initiator")]
 }
@@ -141,7 +143,7 @@ fn flow_bytes(now: &Snapshot, before: Option<&Snapshot>) -> Vec<u64> {
     now.flows.iter().map(bytes).collect()
 }
 
-/// Returns the jobs of the endpoints, in the order of the endpoints.
+/// Returns the jobs to which the endpoints belong, in the order of the endpoints.
 pub(super) fn jobs(rows: &[Row]) -> Vec<Job> {
     let place = |row: &Row| row.seen.snapshot.description.place.clone();
     let of_a_job = rows.chunk_by(|a, b| place(a).job == place(b).job);
@@ -161,7 +163,8 @@ pub(super) fn jobs(rows: &[Row]) -> Vec<Job> {
         .collect()
 }
 
-/// Returns the counters of several endpoints combined, in the order of the first endpoint.
+/// Returns the counters of several endpoints, each merged as it prescribes (sum, maximum or
+/// minimum), in the order of the first endpoint.
 fn together(rows: &[Row]) -> Vec<(Counter, u64)> {
     let mut all: Vec<(Counter, u64)> = Vec::new();
     let mut place: HashMap<String, usize> = HashMap::new();

@@ -14,7 +14,7 @@ use super::rates::{Job, Row, jobs};
 use super::text::{COLUMNS, FLOW_COLUMNS, cells, flow_cells, headline};
 use super::why::why;
 
-/// State of the view.
+/// State of the live view.
 #[derive(Debug, Default)]
 pub(super) struct View {
     rows: Vec<Row>,
@@ -88,7 +88,7 @@ fn wish(key: KeyCode, control: bool) -> Wish {
     }
 }
 
-/// Returns column widths that fit the contents.
+/// Returns the widths with which columns show their contents, at most 44 characters each.
 fn widths<const N: usize>(rows: &[[String; N]], header: [&str; N]) -> [Constraint; N] {
     std::array::from_fn(|i| {
         let widest = rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
@@ -106,7 +106,7 @@ fn table<const N: usize>(rows: Vec<[String; N]>, header: [&'static str; N]) -> T
 }
 
 impl View {
-    /// Replaces the rows and notes with a new reading.
+    /// Replaces the rows and notes of the view with a new reading.
     pub(super) fn take(&mut self, (rows, notes): (Vec<Row>, Vec<String>)) {
         self.jobs = jobs(&rows);
         (self.rows, self.notes) = (rows, notes);

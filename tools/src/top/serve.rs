@@ -12,10 +12,10 @@ use tiny_http::{ConfigListenAddr, Header, Method, Request, Response, Server, Ser
 use super::metrics::{Exposition, exposition};
 use super::rates::Row;
 
-/// Longest time until an interrupt is noticed.
+/// Longest time until the server notices an interrupt.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The address at which to listen.
+/// The address at which `squall top --serve` listens.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Listen {
     Loopback(SocketAddr),

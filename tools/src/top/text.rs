@@ -31,7 +31,7 @@ fn duration(ns: u64) -> String {
     }
 }
 
-/// Headings of the columns of an endpoint.
+/// Headings of the columns of the table of endpoints.
 pub(super) const COLUMNS: [&str; 12] = [
     "rank",
     "pid",
@@ -47,7 +47,7 @@ pub(super) const COLUMNS: [&str; 12] = [
     "host/s",
 ];
 
-/// Returns the cells of an endpoint.
+/// Returns the cells of an endpoint's row in the table of endpoints.
 pub(super) fn cells(row: &Row) -> [String; 12] {
     let of = &row.seen.snapshot.description;
     let counts = &row.lately;
@@ -69,12 +69,12 @@ pub(super) fn cells(row: &Row) -> [String; 12] {
     ]
 }
 
-/// Headings of the columns of a flow.
+/// Headings of the columns of the table of flows.
 pub(super) const FLOW_COLUMNS: [&str; 9] =
     ["peer", "opened by", "B/s", "resent", "window", "round trip", "base", "paths", "% by path"];
 
-/// Returns the share of packets on each path, in percent. `!` marks a path that lost more than 1 %
-/// of its packets.
+/// Returns the share of a flow's packets on each path, in percent. `!` marks a path that lost more
+/// than 1 % of its packets.
 fn shares(paths: &[PathValues]) -> String {
     let all: u64 = paths.iter().map(|[packets, ..]| packets).sum();
     let share = |[packets, _, lost]: &PathValues| {
@@ -85,7 +85,7 @@ fn shares(paths: &[PathValues]) -> String {
     if used { paths.iter().map(share).collect::<Vec<_>>().join(" ") } else { "-".to_owned() }
 }
 
-/// Returns how many paths a flow uses, and what its path selector avoids.
+/// Returns how many paths a flow uses, and how many its path selector avoids.
 fn used(value: impl Fn(&str) -> u64) -> String {
     let mut words = value("paths").to_string();
     if value("avoided") > 0 {
@@ -97,7 +97,7 @@ fn used(value: impl Fn(&str) -> u64) -> String {
     words
 }
 
-/// Returns the cells of a flow.
+/// Returns the cells of a flow's row in the table of flows.
 pub(super) fn flow_cells(row: &Row, index: usize) -> [String; 9] {
     let shown = &row.seen.snapshot;
     let flow = &shown.flows[index];
@@ -119,7 +119,7 @@ pub(super) fn flow_cells(row: &Row, index: usize) -> [String; 9] {
     ]
 }
 
-/// Returns a line about a job.
+/// Returns a line that sums up a job.
 pub(super) fn headline(job: &Job) -> String {
     let value =
         |name: &str| job.counters.iter().find(|(row, _)| row.name == name).map_or(0, |(_, v)| *v);
@@ -139,7 +139,7 @@ pub(super) fn headline(job: &Job) -> String {
     )
 }
 
-/// Returns the whole page.
+/// Returns the whole page of text.
 pub(super) fn page(rows: &[Row], jobs: &[Job]) -> String {
     let mut page = String::new();
     for job in jobs {

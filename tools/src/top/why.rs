@@ -7,17 +7,18 @@ use squall_base::Span;
 
 use super::rates::{Counts, Row};
 
-/// Age of an endpoint's values above which it was not served: four times the default interval.
+/// Age of an endpoint's values above which the endpoint counts as not served: four times the
+/// default interval.
 const QUIET: Span = Span::secs(1);
-/// Shares of retransmitted packets and of ECN marks from which on they are reported.
+/// Smallest shares of retransmitted packets and of ECN marks that are reported.
 const MANY_RESENT: f64 = 0.001;
 const MANY_MARKED: f64 = 0.05;
-/// Share of progress calls without work from which on an endpoint counts as idle.
+/// Smallest share of progress calls without work at which an endpoint counts as idle.
 const MOSTLY_IDLE: f64 = 0.98;
-/// Number of times per second that a socket is full from which on it is reported.
+/// Smallest number of times per second that a full socket is reported.
 const MANY_FULL: f64 = 100.0;
 
-/// Returns a sentence about what the endpoint did lately.
+/// Returns a sentence that says what has limited the endpoint since the previous reading.
 pub(super) fn why(row: &Row) -> String {
     if !row.seen.alive {
         let torn =

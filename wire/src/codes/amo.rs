@@ -5,47 +5,47 @@ use super::code_points;
 code_points! {
     /// Operation that an atomic request applies to the value at the target.
     AmoOp Vendor 0xE0..=0xFE {
-        /// Minimum.
+        /// The smaller of the operand and the value at the target.
         Min = 0x00, "MIN";
-        /// Maximum.
+        /// The larger of the operand and the value at the target.
         Max = 0x01, "MAX";
-        /// Sum.
+        /// Sum of the operand and the value at the target.
         Sum = 0x02, "SUM";
-        /// Difference.
+        /// Difference of the value at the target and the operand.
         Diff = 0x03, "DIFF";
-        /// Product.
+        /// Product of the operand and the value at the target.
         Prod = 0x04, "PROD";
-        /// Logical or.
+        /// Logical OR of the operand and the value at the target.
         Lor = 0x05, "LOR";
-        /// Logical and.
+        /// Logical AND of the operand and the value at the target.
         Land = 0x06, "LAND";
-        /// Bitwise or.
+        /// Bitwise OR of the operand and the value at the target.
         Bor = 0x07, "BOR";
-        /// Bitwise and.
+        /// Bitwise AND of the operand and the value at the target.
         Band = 0x08, "BAND";
-        /// Logical exclusive or.
+        /// Logical exclusive OR of the operand and the value at the target.
         Lxor = 0x09, "LXOR";
-        /// Bitwise exclusive or.
+        /// Bitwise exclusive OR of the operand and the value at the target.
         Bxor = 0x0A, "BXOR";
-        /// Atomic read.
+        /// Atomic read of the value at the target.
         Read = 0x0B, "READ";
-        /// Atomic write.
+        /// Atomic write of the value at the target.
         Write = 0x0C, "WRITE";
-        /// Swap if equal.
+        /// Swap if the comparison operand equals the value at the target.
         Cswap = 0x0D, "CSWAP";
-        /// Swap if not equal.
+        /// Swap if the comparison operand does not equal the value at the target.
         CswapNe = 0x0E, "CSWAP_NE";
-        /// Swap if less or equal.
+        /// Swap if the comparison operand is less than or equal to the value at the target.
         CswapLe = 0x0F, "CSWAP_LE";
-        /// Swap if less.
+        /// Swap if the comparison operand is less than the value at the target.
         CswapLt = 0x10, "CSWAP_LT";
-        /// Swap if greater or equal.
+        /// Swap if the comparison operand is greater than or equal to the value at the target.
         CswapGe = 0x11, "CSWAP_GE";
-        /// Swap if greater.
+        /// Swap if the comparison operand is greater than the value at the target.
         CswapGt = 0x12, "CSWAP_GT";
-        /// Swap under a mask.
+        /// Swap of the bits that a mask selects.
         Mswap = 0x13, "MSWAP";
-        /// Invalidate a cached value.
+        /// Invalidation of a value that the target has cached.
         Inval = 0x14, "INVAL";
     }
 }
@@ -91,41 +91,41 @@ impl AmoOp {
 code_points! {
     /// The type of an atomic's operands.
     AmoType {
-        /// Signed, 8 bits.
+        /// Signed integer of 8 bits.
         Int8 = 0x00, "INT8";
-        /// Unsigned, 8 bits.
+        /// Unsigned integer of 8 bits.
         Uint8 = 0x01, "UINT8";
-        /// Signed, 16 bits.
+        /// Signed integer of 16 bits.
         Int16 = 0x02, "INT16";
-        /// Unsigned, 16 bits.
+        /// Unsigned integer of 16 bits.
         Uint16 = 0x03, "UINT16";
-        /// Signed, 32 bits.
+        /// Signed integer of 32 bits.
         Int32 = 0x04, "INT32";
-        /// Unsigned, 32 bits.
+        /// Unsigned integer of 32 bits.
         Uint32 = 0x05, "UINT32";
-        /// Signed, 64 bits.
+        /// Signed integer of 64 bits.
         Int64 = 0x06, "INT64";
-        /// Unsigned, 64 bits.
+        /// Unsigned integer of 64 bits.
         Uint64 = 0x07, "UINT64";
-        /// Signed, 128 bits.
+        /// Signed integer of 128 bits.
         Int128 = 0x08, "INT128";
-        /// Unsigned, 128 bits.
+        /// Unsigned integer of 128 bits.
         Uint128 = 0x09, "UINT128";
-        /// IEEE 754, 32 bits.
+        /// Floating-point number of 32 bits (IEEE 754).
         Float = 0x0A, "FLOAT";
-        /// IEEE 754, 64 bits.
+        /// Floating-point number of 64 bits (IEEE 754).
         Double = 0x0B, "DOUBLE";
-        /// Two [`AmoType::Float`].
+        /// Complex number: two [`AmoType::Float`].
         FloatComplex = 0x0C, "FLOAT_COMPLEX";
-        /// Two [`AmoType::Double`].
+        /// Complex number: two [`AmoType::Double`].
         DoubleComplex = 0x0D, "DOUBLE_COMPLEX";
-        /// The platform's `long double`.
+        /// Floating-point number of the platform's type `long double`.
         LongDouble = 0x0E, "LONG_DOUBLE";
-        /// Two [`AmoType::LongDouble`].
+        /// Complex number: two [`AmoType::LongDouble`].
         LongDoubleComplex = 0x0F, "LONG_DOUBLE_COMPLEX";
-        /// Brain float, 16 bits.
+        /// Floating-point number of 16 bits in the format bfloat16.
         Bf16 = 0x10, "BF16";
-        /// IEEE 754, 16 bits.
+        /// Floating-point number of 16 bits (IEEE 754).
         Fp16 = 0x11, "FP16";
     }
 }

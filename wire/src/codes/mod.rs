@@ -44,7 +44,7 @@ macro_rules! code_points {
                 }
             }
 
-            /// Returns the number on the wire.
+            /// Returns the code point's number on the wire.
             #[inline]
             #[must_use]
             pub const fn to_u8(self) -> u8 {
@@ -54,7 +54,7 @@ macro_rules! code_points {
                 }
             }
 
-            /// Returns the name in the tables of the UE specification.
+            /// Returns the code point's name in the tables of the UE specification.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -75,9 +75,9 @@ macro_rules! code_points {
 pub(crate) use code_points;
 
 code_points! {
-    /// Header behind the PDS header: `next_hdr` (table 3-16).
+    /// Kind of header behind the PDS header: the values of `next_hdr` (table 3-16).
     NextHeader {
-        /// No header.
+        /// No header follows the PDS header.
         None = 0, "NONE";
         /// [`SmallRequest`](crate::SmallRequest), 20 bytes.
         RequestSmall = 1, "REQUEST_SMALL";
@@ -101,13 +101,13 @@ code_points! {
         Tss = 1, "TSS";
         /// Reliable, unordered delivery: [`Request`](crate::Request).
         RudReq = 2, "RUD_REQ";
-        /// Reliable, ordered delivery.
+        /// Request of reliable, ordered delivery.
         RodReq = 3, "ROD_REQ";
-        /// Reliable delivery without a context, of idempotent operations.
+        /// Request of reliable delivery without a context, for idempotent operations.
         RudiReq = 4, "RUDI_REQ";
-        /// The answer to a RUDI request.
+        /// The target's answer to a RUDI request.
         RudiResp = 5, "RUDI_RESP";
-        /// Unreliable delivery.
+        /// Request of unreliable delivery.
         UudReq = 6, "UUD_REQ";
         /// Acknowledgement without congestion-control state.
         Ack = 7, "ACK";
@@ -117,7 +117,7 @@ code_points! {
         AckCcx = 9, "ACK_CCX";
         /// Negative acknowledgement.
         Nack = 10, "NACK";
-        /// Control packet.
+        /// Control packet, without data.
         Control = 11, "CP";
         /// Negative acknowledgement with a vendor's congestion-control state.
         NackCcx = 12, "NACK_CCX";
@@ -147,11 +147,11 @@ code_points! {
         CloseRequest = 5, "CLOSE_REQUEST";
         /// Asks for an ACK that echoes `probe_opaque`. Payload: the SACK base to report.
         Probe = 6, "PROBE";
-        /// Grants credit.
+        /// Grants credit to the initiator of the context.
         Credit = 7, "CREDIT";
-        /// Asks for credit. Payload: credit target.
+        /// Asks the target for credit. Payload: the total credit wanted.
         CreditRequest = 8, "CREDIT_REQUEST";
-        /// Features (1.0.3); type-length-values may follow the header.
+        /// Negotiates features (UE 1.0.3); type-length-values may follow the header.
         Negotiation = 9, "NEGOTIATION";
     }
 }

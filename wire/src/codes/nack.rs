@@ -6,35 +6,35 @@ code_points! {
     /// Reason of a NACK (table 3-58). 0x03 (TRIMMED_ACK) is reserved since 1.0.3, so the parser
     /// refuses it.
     NackCode {
-        /// A switch cut the payload.
+        /// A switch cut off the packet's payload.
         Trimmed = 0x01, "TRIMMED";
         /// The last switch cut the payload: the receiver's own link is the bottleneck.
         TrimmedLastHop = 0x02, "TRIMMED_LASTHOP";
-        /// No delivery context is free at the target.
+        /// No packet delivery context is free at the target.
         NoPdcAvail = 0x04, "NO_PDC_AVAIL";
         /// No congestion-control context is free at the target.
         NoCccAvail = 0x05, "NO_CCC_AVAIL";
-        /// No memory to track the PSN.
+        /// The target has no memory to track the PSN.
         NoBitmap = 0x06, "NO_BITMAP";
-        /// No buffer for the packet.
+        /// The target has no buffer for the packet.
         NoPktBuffer = 0x07, "NO_PKT_BUFFER";
-        /// No memory for a guaranteed response.
+        /// The target has no memory to keep a guaranteed response.
         NoGtdDelAvail = 0x08, "NO_GTD_DEL_AVAIL";
-        /// No memory for another message: back-pressure of the message layer (SES).
+        /// The target has no memory for another message: back-pressure of the message layer (SES).
         NoSesMsgAvail = 0x09, "NO_SES_MSG_AVAIL";
-        /// Another resource is missing.
+        /// The target lacks another resource than those above.
         NoResource = 0x0A, "NO_RESOURCE";
-        /// The PSN lies outside the target's window.
+        /// The PSN lies outside of the target's receive window.
         PsnOorWindow = 0x0B, "PSN_OOR_WINDOW";
-        /// A gap in a ROD context.
+        /// A packet before this one is missing in a context of ordered delivery (ROD).
         RodOoo = 0x0D, "ROD_OOO";
-        /// The target knows no such context.
+        /// The target knows no context with the packet's DPDCID.
         InvDpdcid = 0x0E, "INV_DPDCID";
-        /// The packet disagrees with its context.
+        /// The packet's header contradicts the context that it names.
         PdcHdrMismatch = 0x0F, "PDC_HDR_MISMATCH";
-        /// The context is closing.
+        /// The target is closing the context.
         Closing = 0x10, "CLOSING";
-        /// The context is closing after an error.
+        /// The target is closing the context after an error.
         ClosingInErr = 0x11, "CLOSING_IN_ERR";
         /// An acknowledgement was requested for a packet that did not arrive.
         PktNotRcvd = 0x12, "PKT_NOT_RCVD";
@@ -42,42 +42,42 @@ code_points! {
         GtdRespUnavail = 0x13, "GTD_RESP_UNAVAIL";
         /// An acknowledgement was requested whose response carries data.
         AckWithData = 0x14, "ACK_WITH_DATA";
-        /// SYN on a packet that cannot open a context.
+        /// The flag SYN is set in a packet that cannot open a context.
         InvalidSyn = 0x15, "INVALID_SYN";
-        /// RUD packet in a ROD context or the reverse.
+        /// A RUD packet names a ROD context, or a ROD packet a RUD context.
         PdcModeMismatch = 0x16, "PDC_MODE_MISMATCH";
         /// The initiator must start again at the PSN in the payload.
         NewStartPsn = 0x17, "NEW_START_PSN";
-        /// The packet arrived and is still being processed.
+        /// The packet arrived, and the target is still processing it.
         RcvdSesProcg = 0x18, "RCVD_SES_PROCG";
         /// An unexpected event, after which the context must be closed.
         UnexpEvent = 0x19, "UNEXP_EVENT";
         /// The receiver infers from later packets that this one was lost.
         RcvrInferLoss = 0x1A, "RCVR_INFER_LOSS";
-        /// Experimental: no error.
+        /// Experimental code for a NACK that reports no error.
         ExpNormal = 0xFD, "EXP_NORMAL";
-        /// Experimental: an error of the packet.
+        /// Experimental code for an error of the packet.
         ExpErr = 0xFE, "EXP_ERR";
-        /// Experimental: an error of the context.
+        /// Experimental code for an error of the context.
         ExpFatal = 0xFF, "EXP_FATAL";
     }
 }
 
-/// Reaction of the sender of the refused packet.
+/// Reaction of the sender whose packet was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NackAction {
-    /// Send the packet again.
+    /// Send the refused packet again.
     Retransmit,
-    /// Close the context in error.
+    /// Close the context with an error.
     Close,
     /// Renumber from the PSN in the NACK's payload and send again.
     Restart,
-    /// Do nothing. The retransmission timer recovers.
+    /// Do nothing: the retransmission timer recovers.
     Ignore,
 }
 
 impl NackCode {
-    /// Returns the action of the reference provider (`uet_pds_nack_action`).
+    /// Returns the reaction of the reference provider to this code (`uet_pds_nack_action`).
     #[must_use]
     pub const fn action(self) -> NackAction {
         match self {

@@ -1,4 +1,5 @@
-//! SES opcodes: requests (table 3-17), responses (table 3-18), lists (table 3-20).
+//! SES opcodes of requests (table 3-17) and responses (table 3-18), and the lists of receives
+//! (table 3-20).
 
 use super::code_points;
 
@@ -8,19 +9,19 @@ code_points! {
     Opcode Vendor 0x30..=0x3E {
         /// No data. This project uses it to ask whether the target still knows an operation.
         NoOp = 0x00, "NO_OP";
-        /// Write to remote memory.
+        /// Write to the target's memory.
         Write = 0x01, "WRITE";
-        /// Read from remote memory; the target returns the data as RESPONSE_DATA.
+        /// Read from the target's memory; the target returns the data as RESPONSE_DATA.
         Read = 0x02, "READ";
-        /// Atomic without a result.
+        /// Atomic operation that returns no value.
         Atomic = 0x03, "ATOMIC";
-        /// Atomic that answers with the old value.
+        /// Atomic operation that returns the old value.
         FetchingAtomic = 0x04, "FETCHING_ATOMIC";
         /// Untagged message.
         Send = 0x05, "SEND";
         /// Untagged message; the receiver reads the rest of it.
         RendezvousSend = 0x06, "RENDEZVOUS_SEND";
-        /// Unreliable message (UUD only).
+        /// Untagged message of one packet, unreliable (only on UUD).
         DatagramSend = 0x07, "DATAGRAM_SEND";
         /// Untagged message that the target may defer.
         DeferrableSend = 0x08, "DEFERRABLE_SEND";
@@ -30,13 +31,13 @@ code_points! {
         RendezvousTsend = 0x0A, "RENDEZVOUS_TSEND";
         /// Tagged message that the target may defer.
         DeferrableTsend = 0x0B, "DEFERRABLE_TSEND";
-        /// The target of a deferred message is ready.
+        /// The target of a deferred message is ready to receive it.
         DeferrableRtr = 0x0C, "DEFERRABLE_RTR";
-        /// Atomic on a tagged buffer.
+        /// Atomic operation on a buffer that a tag selects.
         TsendAtomic = 0x0D, "TSEND_ATOMIC";
-        /// Fetching atomic on a tagged buffer.
+        /// Fetching atomic operation on a buffer that a tag selects.
         TsendFetchAtomic = 0x0E, "TSEND_FETCH_ATOMIC";
-        /// The initiator aborts a message.
+        /// The initiator aborts a message that it has begun.
         MsgError = 0x0F, "MSG_ERROR";
         /// An opcode in a further header, which no table describes.
         Extended = 0x3F, "EXTENDED";
@@ -61,7 +62,7 @@ impl Opcode {
         matches!(self, Self::RendezvousSend | Self::RendezvousTsend)
     }
 
-    /// Returns whether the request matches by tag.
+    /// Returns whether a tag selects the buffer at the target.
     #[inline]
     #[must_use]
     pub const fn is_tagged(self) -> bool {
@@ -84,25 +85,25 @@ impl Opcode {
 }
 
 code_points! {
-    /// Kind of a response (table 3-18).
+    /// Kind of a SES response (table 3-18).
     ResponseOpcode {
-        /// The packet arrived; the message layer has not answered.
+        /// The target's packet layer has the packet; its message layer has not answered yet.
         Default = 0, "DEFAULT";
-        /// The message layer's answer.
+        /// Answer of the target's message layer, without data.
         Response = 1, "RESPONSE";
-        /// The message layer's answer, with data.
+        /// Answer of the target's message layer, with data.
         ResponseWithData = 2, "RESPONSE_W_DATA";
-        /// The message layer will not answer.
+        /// The target's message layer will not answer this packet.
         NoResponse = 3, "NO_RESPONSE";
     }
 }
 
 code_points! {
-    /// The list that took a message (table 3-20).
+    /// The list at the target in which a message found its buffer (table 3-20).
     List {
-        /// A posted receive.
+        /// The list of receives that the application has posted.
         Expected = 0, "EXPECTED";
-        /// The unexpected queue.
+        /// The list for messages that no posted receive matched (unexpected messages).
         Overflow = 1, "OVERFLOW";
         /// First list that a vendor may define.
         Vendor2 = 2, "VENDOR2";

@@ -11,11 +11,11 @@ pds_view! {
     AckView [12] types (7..=9);
     /// ACK_PSN - CACK_PSN, signed; the echoed probe_opaque with the P flag.
     ack_psn_offset: i16 = |b| be16_signed(b, 2);
-    /// Cumulative acknowledgement.
+    /// Cumulative acknowledgement: every PSN up to this one was received.
     cack_psn: u32 = |b| be32(b, 4);
-    /// The sender's context id.
+    /// Id of the context at the ACK's sender.
     spdcid: u16 = |b| be16(b, 8);
-    /// The receiver's context id.
+    /// Id of the context at the ACK's receiver.
     dpdcid: u16 = |b| be16(b, 10);
 }
 
@@ -29,64 +29,64 @@ pds_view! {
 pds_view! {
     /// An ACK_CC, 32 bytes. The fields before byte 12 are in [`AckView`].
     AckCcView [32] types (8);
-    /// Congestion-control type, 4 bits: 0 NSCC, 1 credit.
+    /// Congestion-control type, 4 bits: 0 for NSCC, 1 for credit.
     cc_type: u8 = |b| b[12] >> 4;
-    /// Reserved, 4 bits.
+    /// Reserved field cc_flags, 4 bits.
     cc_flags: u8 = |b| b[12] & 0x0F;
     /// Maximum PSN range, units of 128 PSNs; 0 means unknown.
     mpr: u8 = |b| b[13];
-    /// SACK_Base - CACK_PSN, signed.
+    /// Distance from CACK_PSN to the PSN of the bitmap's first bit (SACK_Base), signed.
     sack_psn_offset: i16 = |b| be16_signed(b, 14);
-    /// Bit i: SACK_Base + i was received.
+    /// SACK bitmap: bit i tells that packet SACK_Base + i was received.
     sack_bitmap: u64 = |b| be64(b, 16);
-    /// NSCC: service time, units of 128 ns.
+    /// Field of NSCC: time between the packet's arrival and the ACK, in units of 128 ns.
     service_time: u16 = |b| be16(b, 24);
-    /// NSCC: restore_cwnd.
+    /// Field of NSCC: the sender should restore its window from before the penalty.
     restore_cwnd: bool = |b| b[26] >> 7 == 1;
-    /// NSCC: window penalty, 7 bits.
+    /// Field of NSCC: penalty by which the sender lowers its window, 7 bits.
     rcv_cwnd_pend: u8 = |b| b[26] & 0x7F;
-    /// NSCC: bytes received, 24 bits, units of 256 bytes.
+    /// Field of NSCC: bytes received on the context, 24 bits, units of 256 bytes.
     rcvd_bytes: u32 = |b| be24(b, 27);
-    /// Credit: credit, 24 bits.
+    /// Field of credit: total credit granted, 24 bits, units of 256 bytes.
     credit: u32 = |b| be24(b, 24);
-    /// Packets out of order.
+    /// Number of packets received out of order at this moment.
     ooo_count: u16 = |b| be16(b, 30);
 }
 
 pds_view! {
     /// An ACK_CCX, 40 bytes. The fields before byte 12 are in [`AckView`].
     AckCcxView [40] types (9);
-    /// Congestion-control type, 4 bits: 14 and 15 are vendors'.
+    /// Congestion-control type, 4 bits; 14 and 15 belong to vendors.
     cc_type: u8 = |b| b[12] >> 4;
-    /// Reserved, 4 bits.
+    /// Reserved field cc_flags, 4 bits.
     cc_flags: u8 = |b| b[12] & 0x0F;
     /// Maximum PSN range, units of 128 PSNs; 0 means unknown.
     mpr: u8 = |b| b[13];
-    /// SACK_Base - CACK_PSN, signed.
+    /// Distance from CACK_PSN to the PSN of the bitmap's first bit (SACK_Base), signed.
     sack_psn_offset: i16 = |b| be16_signed(b, 14);
-    /// Bit i: SACK_Base + i was received.
+    /// SACK bitmap: bit i tells that packet SACK_Base + i was received.
     sack_bitmap: u64 = |b| be64(b, 16);
-    /// The vendor's state.
+    /// Congestion-control state in the vendor's own format.
     state: [u8; 16] = |b| {
         let (_, state) = b.split_at(24);
         match state.first_chunk() { Some(state) => *state, None => [0; 16] }
     };
 }
 
-/// Request of the target to the initiator (the ACK's 2-bit REQ field, table 3-44).
+/// Request of the target to the initiator in an ACK (its 2-bit REQ field, table 3-44).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum AckRequest {
-    /// No request.
+    /// The target requests nothing.
     #[default]
     None = 0,
     /// Advance CLEAR_PSN: the memory for guaranteed responses is running out.
     Clear = 1,
-    /// Close the context.
+    /// Close the context: the target has no more use for it.
     Close = 2,
 }
 
-/// State for NSCC (cc_type 0; table 3-74).
+/// Congestion-control state of NSCC in an ACK_CC (cc_type 0; table 3-74).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct NsccState {
     /// Time between the packet's arrival and this ACK in units of 128 ns; 0 means that it is
@@ -105,11 +105,11 @@ pub struct NsccState {
     pub ooo_count: u16,
 }
 
-/// Congestion-control state of Dart: cc_type 14 of an ACK_CCX. The format is this project's own;
-/// `docs/wire.md` gives its layout.
+/// Congestion-control state of Dart: cc_type 14 of an ACK_CCX. The format is this project's own. Of
+/// the 16 bytes, the fields have 0 and 1, 2, 4 and 5, 6 and 7, 8 and 9; the others are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct DartState {
-    /// Service time, see [`NsccState::service_time`].
+    /// Time between the packet's arrival and the ACK, see [`NsccState::service_time`].
     pub service_time: u16,
     /// Place of the congestion that the target observes: 0 none, 1 the target's own link, 2
     /// elsewhere in the network.
@@ -119,15 +119,15 @@ pub struct DartState {
     /// The initiator's share of the target's line, units of 1/32768; 0 and values above 32768 mean
     /// that the field is unused.
     pub share: u16,
-    /// Out-of-order count, see [`NsccState::ooo_count`].
+    /// Packets received out of order, see [`NsccState::ooo_count`].
     pub ooo_count: u16,
 }
 
 impl DartState {
-    /// Congestion-control type of an ACK_CCX with this state.
+    /// Congestion-control type (cc_type) of an ACK_CCX that carries this state.
     pub const CC_TYPE: u8 = 14;
 
-    /// Returns the state as bytes of [`AckCcx::state`].
+    /// Returns the state as the bytes of [`AckCcx::state`].
     #[must_use]
     pub const fn pack(&self) -> [u8; 16] {
         let [time, senders, share, ooo] = [
@@ -165,14 +165,14 @@ impl DartState {
     }
 }
 
-/// Congestion-control state of an ACK_CC.
+/// Congestion-control state that an ACK_CC carries.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CcState {
-    /// NSCC (cc_type 0).
+    /// Signals for NSCC (cc_type 0).
     Nscc(NsccState),
-    /// Credit (cc_type 1).
+    /// Credit that the receiver grants (cc_type 1).
     Credit {
-        /// Cumulative credit, 24 bits.
+        /// Total credit granted since the context opened, units of 256 bytes, 24 bits that wrap.
         credit: u32,
         /// Packets received out of order at this moment; 0xFFFF means that the target did not count
         /// them.
@@ -180,20 +180,21 @@ pub enum CcState {
     },
 }
 
-/// SACK and congestion-control state of an ACK_CC.
+/// The part of an ACK_CC behind the fields of every ACK: SACK and congestion-control state.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct AckCc {
     /// Maximum PSN range: the peer may send PSNs up to CACK_PSN + 128 * `mpr`; 0 means unknown.
     pub mpr: u8,
-    /// SACK_Base - CACK_PSN.
+    /// Distance from CACK_PSN to SACK_Base, the PSN of the bitmap's first bit.
     pub sack_psn_offset: i16,
     /// Bit i (least significant first): SACK_Base + i was received. 0 means "no information".
     pub sack_bitmap: u64,
-    /// State of the congestion control.
+    /// State of the sender's congestion control, NSCC's or credit.
     pub state: CcState,
 }
 
-/// SACK and a vendor's congestion-control state of an ACK_CCX.
+/// The part of an ACK_CCX behind the fields of every ACK: SACK and a vendor's congestion-control
+/// state.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct AckCcx {
     /// Congestion-control type: 14 and 15 are vendors' (14: [`DartState`]), 0 and 1 those of
@@ -201,66 +202,66 @@ pub struct AckCcx {
     pub cc_type: u8,
     /// Maximum PSN range, see [`AckCc::mpr`].
     pub mpr: u8,
-    /// SACK offset, see [`AckCc::sack_psn_offset`].
+    /// Distance from CACK_PSN to SACK_Base, see [`AckCc::sack_psn_offset`].
     pub sack_psn_offset: i16,
-    /// SACK bitmap, see [`AckCc::sack_bitmap`].
+    /// Bitmap of the packets received from SACK_Base on, see [`AckCc::sack_bitmap`].
     pub sack_bitmap: u64,
-    /// State, opaque here.
+    /// Congestion-control state in the vendor's format, which this crate does not interpret.
     pub state: [u8; 16],
 }
 
-/// Extension of an ACK.
+/// The part of an ACK behind the fields of every ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AckExt {
-    /// No extension (ACK).
+    /// Nothing follows (a plain ACK).
     None,
     /// PSN at which, or after which, the target accepts the initiator's next context without a
     /// NEW_START_PSN (an ACK with the EPSN flag). The reference provider sends it to acknowledge
     /// the CLOSE_COMMAND of a context in a secure domain. ACK_CC and ACK_CCX cannot carry it.
     ExpectedPsn(Psn),
-    /// SACK and congestion control (ACK_CC).
+    /// SACK and congestion-control state follow (ACK_CC).
     Cc(AckCc),
-    /// SACK and a vendor's congestion control (ACK_CCX).
+    /// SACK and a vendor's congestion-control state follow (ACK_CCX).
     Ccx(AckCcx),
 }
 
 /// An acknowledgement: ACK 12 bytes or, with the EPSN flag, 16; ACK_CC 32, ACK_CCX 40.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ack {
-    /// The SES header behind it: none or a response.
+    /// Kind of the SES header behind the ACK: none or a response.
     pub next: NextHeader,
-    /// M: the acknowledged packet was marked CE.
+    /// M: the acknowledged packet was marked Congestion Experienced.
     pub ce: bool,
-    /// Echo of the acknowledged packet's RETX.
+    /// Echo of the acknowledged packet's flag RETX (retransmission).
     pub retx: bool,
-    /// P: answers a probe.
+    /// P: the ACK answers a probe.
     pub probe: bool,
-    /// Request of the target.
+    /// Request of the target to the initiator, such as to close the context.
     pub request: AckRequest,
     /// ACK_PSN - CACK_PSN; with `probe` the bits of the echoed probe_opaque
     /// ([`Self::probe_opaque`]).
     pub ack_psn_offset: i16,
     /// Every PSN up to this one was received.
     pub cack_psn: Psn,
-    /// The sender's context id, not 0.
+    /// Id of the context at the ACK's sender, not 0.
     pub spdcid: u16,
-    /// The receiver's context id, not 0.
+    /// Id of the context at the ACK's receiver, not 0.
     pub dpdcid: u16,
-    /// SACK and congestion-control state, or the expected PSN.
+    /// The rest of the ACK: SACK and congestion-control state, or the expected PSN.
     pub ext: AckExt,
 }
 
 impl Ack {
-    /// Bytes of an ACK.
+    /// Length of a plain ACK in bytes.
     pub const LEN: usize = 12;
-    /// Bytes of an ACK with the EPSN flag.
+    /// Length of an ACK with the EPSN flag in bytes.
     pub const LEN_EPSN: usize = 16;
-    /// Bytes of an ACK_CC.
+    /// Length of an ACK_CC in bytes.
     pub const LEN_CC: usize = 32;
-    /// Bytes of an ACK_CCX.
+    /// Length of an ACK_CCX in bytes.
     pub const LEN_CCX: usize = 40;
 
-    /// Returns the length of the header in bytes.
+    /// Returns the length of this ACK in bytes.
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
@@ -446,7 +447,8 @@ impl<'a> CheckedAck<'a> {
 }
 
 impl CcState {
-    /// Returns cc_type and the eight bytes of ack_cc_state.
+    /// Returns the congestion-control type (cc_type) and the eight bytes of its state
+    /// (ack_cc_state).
     const fn pack(&self) -> (u8, u64) {
         match *self {
             Self::Nscc(s) => {

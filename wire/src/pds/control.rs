@@ -7,21 +7,21 @@ use crate::error::ParseError;
 use crate::view::{be16, be32, pds_view};
 
 pds_view! {
-    /// A control packet's header. `next` is its kind.
+    /// A control packet's header. The field `next` holds its kind.
     ControlView [16] types (11);
     /// Echoed by the answer to a probe; reserved in the other kinds.
     probe_opaque: u16 = |b| be16(b, 2);
-    /// Packet sequence number; its use depends on the kind.
+    /// Packet sequence number; its use depends on the packet's kind.
     psn: u32 = |b| be32(b, 4);
-    /// The sender's context id.
+    /// Id of the context at the packet's sender.
     spdcid: u16 = |b| be16(b, 8);
-    /// The receiver's context id; with SYN as in a request.
+    /// Id of the context at the packet's receiver; with SYN as in a request.
     dpdcid: u16 = |b| be16(b, 10);
-    /// Meaning depends on the kind.
+    /// Number whose meaning depends on the packet's kind.
     payload: u32 = |b| be32(b, 12);
 }
 
-/// A control packet.
+/// The content of a control packet, which carries no data.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Control {
     /// Kind of the control packet.
@@ -30,18 +30,18 @@ pub struct Control {
     /// [`ControlKind::Negotiation`], which may open a context. Receivers ignore it in the other
     /// kinds: SUET sets it in CLOSE_COMMAND too.
     pub isrod: bool,
-    /// This PSN was sent before.
+    /// RETX: this PSN was sent before.
     pub retx: bool,
-    /// AR: acknowledge at once.
+    /// AR: the receiver should acknowledge the packet at once.
     pub ack_request: bool,
-    /// Echoed by the answer; 0 except in a [`ControlKind::Probe`].
+    /// Number of a probe, which its answer echoes; 0 except in a [`ControlKind::Probe`].
     pub probe_opaque: u16,
     /// Packet sequence number. CLOSE_COMMAND and CLOSE_REQUEST consume a new PSN, ACK_REQUEST
     /// repeats the PSN whose acknowledgement it requests, CLEAR_COMMAND and CLEAR_REQUEST use 0.
     pub psn: Psn,
-    /// The sender's context id, not 0.
+    /// Id of the context at the packet's sender, not 0.
     pub spdcid: u16,
-    /// The receiver's context id, or SYN.
+    /// Id of the context at the packet's receiver, or the context to open (SYN).
     pub dest: Dest,
     /// Payload, whose meaning depends on the kind ([`ControlKind`]); 0 in NOOP, CLOSE_COMMAND and
     /// CLOSE_REQUEST.
@@ -49,10 +49,10 @@ pub struct Control {
 }
 
 impl Control {
-    /// Bytes of the header.
+    /// Length of a control packet's header in bytes.
     pub const LEN: usize = 16;
 
-    /// Returns [`Self::LEN`].
+    /// Returns the length of the header in bytes, [`Self::LEN`].
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty

@@ -6,49 +6,49 @@ use crate::error::ParseError;
 use crate::view::{be16, be32, pds_view};
 
 pds_view! {
-    /// A RUDI request's or response's header.
+    /// The header of a RUDI request or response: reliable delivery without a context.
     RudiView [8] types (4 | 5);
-    /// Reserved.
+    /// Reserved field, zero.
     reserved: u16 = |b| be16(b, 2);
     /// Number that the initiator gave to the packet.
     packet_id: u32 = |b| be32(b, 4);
 }
 
 pds_view! {
-    /// A UUD request's header.
+    /// The header of a UUD request: unreliable delivery.
     UudView [4] types (6);
-    /// Reserved.
+    /// Reserved field, zero.
     reserved: u16 = |b| be16(b, 2);
 }
 
 /// A RUDI request, which arrives at least once and needs no context.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RudiRequest {
-    /// The SES header behind it: a small, medium or standard request.
+    /// Kind of the SES header behind this one: a small, medium or standard request.
     pub next: NextHeader,
-    /// This packet was sent before.
+    /// RETX: this packet was sent before.
     pub retx: bool,
-    /// Number of the packet between its initiator and target.
+    /// Number that the initiator gave to the packet, by which the answer names it.
     pub packet_id: u32,
 }
 
-/// The answer to a RUDI request.
+/// The target's answer to a RUDI request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RudiResponse {
-    /// The SES header behind it: a response.
+    /// Kind of the SES header behind this one: a response.
     pub next: NextHeader,
-    /// M: the request was marked CE.
+    /// M: the request was marked Congestion Experienced.
     pub ce: bool,
-    /// Echo of the request's RETX.
+    /// Echo of the request's flag RETX (retransmission).
     pub retx: bool,
-    /// The request's id.
+    /// The number of the request that is answered.
     pub packet_id: u32,
 }
 
-/// An unreliable request.
+/// A request of unreliable delivery (UUD).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Uud {
-    /// The SES header behind it: a small, medium or standard request.
+    /// Kind of the SES header behind this one: a small, medium or standard request.
     pub next: NextHeader,
 }
 
@@ -65,10 +65,10 @@ fn emit_rudi(out: &mut [u8], head: [u8; 2], packet_id: u32) -> usize {
 }
 
 impl RudiRequest {
-    /// Bytes of the header.
+    /// Length of a RUDI request's PDS header in bytes.
     pub const LEN: usize = 8;
 
-    /// Returns [`Self::LEN`].
+    /// Returns the length of the header in bytes, [`Self::LEN`].
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
@@ -104,10 +104,10 @@ impl RudiRequest {
 }
 
 impl RudiResponse {
-    /// Bytes of the header.
+    /// Length of a RUDI response's PDS header in bytes.
     pub const LEN: usize = 8;
 
-    /// Returns [`Self::LEN`].
+    /// Returns the length of the header in bytes, [`Self::LEN`].
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
@@ -148,10 +148,10 @@ impl RudiResponse {
 }
 
 impl Uud {
-    /// Bytes of the header.
+    /// Length of a UUD request's PDS header in bytes.
     pub const LEN: usize = 4;
 
-    /// Returns [`Self::LEN`].
+    /// Returns the length of the header in bytes, [`Self::LEN`].
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty

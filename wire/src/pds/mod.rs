@@ -27,23 +27,24 @@ use crate::error::ParseError;
 
 /// Flag bits of the prologue. Some bits mean different things in different packets.
 pub(crate) mod flag {
-    /// CE echoed (ACK, NACK, RUDI response).
+    /// M: the packet that is answered was marked Congestion Experienced (in ACKs, NACKs and RUDI
+    /// responses).
     pub(crate) const M: u8 = 0x20;
     /// The control packet is for a ROD context.
     pub(crate) const ISROD: u8 = 0x20;
-    /// Retransmission, or the echo of one.
+    /// The packet is a retransmission, or answers one.
     pub(crate) const RETX: u8 = 0x10;
-    /// ACK requested (request, control).
+    /// AR: the receiver should acknowledge the packet at once (in requests and control packets).
     pub(crate) const AR: u8 = 0x08;
-    /// The ACK answers a probe.
+    /// P: the ACK answers a probe.
     pub(crate) const P: u8 = 0x08;
-    /// The NACK is for a RUDI packet.
+    /// NT: the NACK refuses a RUDI packet.
     pub(crate) const NT: u8 = 0x08;
     /// The ACK ends with a PSN for the initiator's next context.
     pub(crate) const EPSN: u8 = 0x40;
-    /// The packet may open a context.
+    /// SYN: the packet may open a context.
     pub(crate) const SYN: u8 = 0x04;
-    /// The ACK's REQ field.
+    /// The two bits of an ACK's REQ field: a request of the target to the initiator.
     pub(crate) const REQ: u8 = 0x06;
 }
 
@@ -59,13 +60,14 @@ pub(crate) fn prologue(kind: PdsType, next: u8, flags: &[(u8, bool)]) -> [u8; 2]
     word.to_be_bytes()
 }
 
-/// Refuses flags outside `allowed`.
+/// Returns an error if `flags` has bits outside of `allowed`.
 #[inline]
 pub(crate) const fn check_flags(flags: u8, allowed: u8) -> Result<(), ParseError> {
     if flags & !allowed == 0 { Ok(()) } else { Err(ParseError::Reserved) }
 }
 
-/// Looks `number` up and refuses a header that `allowed` does not contain.
+/// Returns the kind of header with this number, or an error if there is none or `allowed` refuses
+/// it.
 #[inline]
 pub(crate) fn next_header(
     number: u8,

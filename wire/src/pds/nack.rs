@@ -1,4 +1,4 @@
-//! NACK, 16 bytes, and NACK_CCX, 32 bytes.
+//! Negative acknowledgements: NACK, 16 bytes, and NACK_CCX, 32 bytes.
 
 use super::{check_flags, flag, has, next_header, prologue};
 use crate::base::Psn;
@@ -9,17 +9,17 @@ use crate::view::{be16, be32, pds_view};
 pds_view! {
     /// The 16 bytes that every NACK starts with.
     NackView [16] types (10 | 12);
-    /// NACK code (table 3-58).
+    /// Reason of the refusal (table 3-58).
     code: u8 = |b| b[2];
-    /// The vendor's code.
+    /// Code of the vendor beside the reason.
     vendor_code: u8 = |b| b[3];
-    /// The refused PSN; for RUDI the packet id.
+    /// PSN of the refused packet; for RUDI its packet id.
     psn: u32 = |b| be32(b, 4);
-    /// The sender's context id.
+    /// Id of the context at the NACK's sender.
     spdcid: u16 = |b| be16(b, 8);
-    /// The receiver's context id.
+    /// Id of the context at the NACK's receiver.
     dpdcid: u16 = |b| be16(b, 10);
-    /// Meaning depends on the code.
+    /// Number whose meaning depends on the code.
     payload: u32 = |b| be32(b, 12);
 }
 
@@ -28,46 +28,46 @@ pds_view! {
 pub struct NackCcx(pub [u8; 16]);
 
 impl NackCcx {
-    /// Returns the vendor's congestion-control type, 4 bits.
+    /// Returns the type of the vendor's congestion-control state (nccx_type), 4 bits.
     #[must_use]
     pub const fn nccx_type(&self) -> u8 {
         self.0[0] >> 4
     }
 }
 
-/// A negative acknowledgement.
+/// A negative acknowledgement, which refuses a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Nack {
-    /// M: the refused packet was marked CE.
+    /// M: the refused packet was marked Congestion Experienced.
     pub ce: bool,
-    /// Echo of the refused packet's RETX.
+    /// Echo of the refused packet's flag RETX (retransmission).
     pub retx: bool,
     /// NT: the refused packet was RUDI; `psn` is its packet id and both context ids are 0.
     pub rudi: bool,
-    /// Reason of the refusal.
+    /// Reason why the packet is refused.
     pub code: NackCode,
-    /// The vendor's code, 0 when there is none.
+    /// Code of the vendor beside the reason, 0 when there is none.
     pub vendor_code: u8,
-    /// The refused PSN.
+    /// PSN of the refused packet.
     pub psn: Psn,
-    /// The sender's context id; 0 when the target has no context
+    /// Id of the context at the NACK's sender; 0 when the target has no context
     /// ([`NackCode::needs_context`] is false).
     pub spdcid: u16,
-    /// The receiver's context id, not 0 except for RUDI.
+    /// Id of the context at the NACK's receiver, not 0 except for RUDI.
     pub dpdcid: u16,
     /// The highest PSN received plus 1; for [`NackCode::NewStartPsn`] the new start PSN.
     pub payload: u32,
-    /// Vendor's state, which makes the packet a NACK_CCX.
+    /// Congestion-control state of a vendor, which makes the packet a NACK_CCX.
     pub ccx: Option<NackCcx>,
 }
 
 impl Nack {
-    /// Bytes of a NACK.
+    /// Length of a NACK in bytes.
     pub const LEN: usize = 16;
-    /// Bytes of a NACK_CCX.
+    /// Length of a NACK_CCX in bytes.
     pub const LEN_CCX: usize = 32;
 
-    /// Returns the length of the header in bytes.
+    /// Returns the length of this NACK in bytes.
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty

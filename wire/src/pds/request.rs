@@ -9,41 +9,42 @@ use crate::view::{be16, be16_signed, be24, be32, pds_view};
 pds_view! {
     /// The 12 bytes that every RUD or ROD request starts with.
     RequestView [12] types (2 | 3 | 13 | 14);
-    /// CLEAR_PSN - PSN, signed.
+    /// Distance from the PSN to CLEAR_PSN, up to which responses may be forgotten; signed.
     clear_psn_offset: i16 = |b| be16_signed(b, 2);
-    /// Packet sequence number.
+    /// Packet sequence number of the request.
     psn: u32 = |b| be32(b, 4);
-    /// The sender's context id.
+    /// Id of the context at the request's sender.
     spdcid: u16 = |b| be16(b, 8);
-    /// The receiver's context id; with SYN `use_rsv_pdc[15], reserved[14:12], psn_offset[11:0]`.
+    /// Id of the context at the request's receiver; with SYN `use_rsv_pdc[15], reserved[14:12],
+    /// psn_offset[11:0]`.
     dpdcid: u16 = |b| be16(b, 10);
 }
 
 /// Delivery mode of a context.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mode {
-    /// Reliable, in any order.
+    /// Reliable, unordered delivery: packets are delivered in the order in which they arrive.
     Rud,
-    /// Reliable, in order.
+    /// Reliable, ordered delivery: packets are delivered in the order of their PSNs.
     Rod,
 }
 
-/// Destination context of a request or a control packet.
+/// The receiver's context, as a request or a control packet names it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Dest {
-    /// The peer's context with this id (never 0).
+    /// Id of a context that the receiver has opened, never 0.
     Pdc(u16),
-    /// SYN: the context that this packet may open.
+    /// SYN: the receiver opens the context if it is new.
     Syn {
-        /// Take the context from the reserved pool.
+        /// The receiver should take the context from its reserved pool.
         use_rsv_pdc: bool,
-        /// PSN - Start_PSN, 12 bits.
+        /// Distance from the context's first PSN to this packet's, 12 bits.
         psn_offset: u16,
     },
 }
 
 impl Dest {
-    /// Largest value of the psn_offset field.
+    /// Largest value that the field psn_offset can hold (12 bits).
     pub const MAX_PSN_OFFSET: u16 = 0x0FFF;
 
     /// Checks the field: a context id is not 0, and the reserved bits of a SYN are 0.
@@ -56,7 +57,7 @@ impl Dest {
         }
     }
 
-    /// Returns the value of a field that obeys its rules.
+    /// Returns the destination that the bits of a valid field stand for.
     #[inline]
     pub(crate) const fn build(word: u16, syn: bool) -> Self {
         if syn {
@@ -84,9 +85,9 @@ impl Dest {
 /// Congestion-control state of a request (RUD_CC_REQ, ROD_CC_REQ).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ccc {
-    /// Congestion-control context.
+    /// Number of the congestion-control context; 0 where there is only one.
     pub ccc_id: u8,
-    /// Credit that the sender asks for, 24 bits.
+    /// Total credit that the sender wants since the context opened, units of 256 bytes, 24 bits.
     pub credit_target: u32,
 }
 
@@ -95,7 +96,7 @@ pub struct Ccc {
 /// the allowance of its epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Speculation {
-    /// Epoch in which the flow started, modulo 128.
+    /// Number of the epoch in which the flow started, modulo 128.
     pub epoch: u8,
     /// Number of the packet among the speculative packets of all flows of its host that started in
     /// this epoch, 14 bits.
@@ -105,7 +106,7 @@ pub struct Speculation {
 }
 
 impl Speculation {
-    /// Bit of `ccc_id` that distinguishes speculation from credit.
+    /// Bit of `ccc_id` that is set for speculation and clear for credit.
     const MARK: u8 = 0x80;
 
     /// Returns the word on the wire: a one, `epoch[30:24]`, `number[23:10]`, `weight[9:0]`.
@@ -133,33 +134,34 @@ impl Speculation {
 /// A RUD or ROD request. 12 bytes, 16 with [`Ccc`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Request {
-    /// RUD or ROD.
+    /// Delivery mode of the context: RUD or ROD.
     pub mode: Mode,
-    /// The SES header behind it: a request, RESPONSE_DATA or RESPONSE_DATA_SMALL.
+    /// Kind of the SES header behind this one: a request, RESPONSE_DATA or RESPONSE_DATA_SMALL.
     pub next: NextHeader,
-    /// This PSN was sent before.
+    /// RETX: this PSN was sent before.
     pub retx: bool,
-    /// AR: acknowledge at once.
+    /// AR: the receiver should acknowledge the packet at once.
     pub ack_request: bool,
-    /// CLEAR_PSN - PSN, never positive: the responses of PSNs up to CLEAR_PSN may be forgotten.
+    /// Distance from the PSN to CLEAR_PSN, never positive: the responses of PSNs up to CLEAR_PSN
+    /// may be forgotten.
     pub clear_psn_offset: i16,
-    /// Packet sequence number.
+    /// Packet sequence number of the request.
     pub psn: Psn,
-    /// The sender's context id, not 0.
+    /// Id of the context at the request's sender, not 0.
     pub spdcid: u16,
-    /// The receiver's context id, or SYN.
+    /// Id of the context at the request's receiver, or the context to open (SYN).
     pub dest: Dest,
     /// Congestion-control state, which makes the packet a RUD_CC_REQ or ROD_CC_REQ.
     pub ccc: Option<Ccc>,
 }
 
 impl Request {
-    /// Bytes of the header without [`Ccc`].
+    /// Length of the header in bytes, without [`Ccc`].
     pub const LEN: usize = 12;
-    /// Bytes of the header with [`Ccc`].
+    /// Length of the header in bytes, with [`Ccc`].
     pub const LEN_CC: usize = 16;
 
-    /// Returns the length of the header in bytes.
+    /// Returns the length of this header in bytes.
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
@@ -229,7 +231,7 @@ impl Request {
 pub(crate) struct CheckedRequest<'a> {
     view: RequestView<'a>,
     pub(crate) next: NextHeader,
-    /// The 16 bytes of a request with congestion-control state.
+    /// The 16 bytes of the header, if the request carries congestion-control state.
     cc: Option<&'a [u8; Request::LEN_CC]>,
 }
 

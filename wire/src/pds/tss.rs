@@ -8,40 +8,40 @@ view! {
     /// The 12 bytes that every TSS header starts with. The meaning of bytes 4 to 11 depends on
     /// [`Self::has_ssi`]; [`Tss::read`] interprets them.
     TssView [12] if |b| b[0] >> 3 == 1;
-    /// SP: a source id follows.
+    /// SP: a source identifier (SSI) follows.
     has_ssi: bool = |b| b[0] & 0x04 != 0;
-    /// Reserved.
+    /// Reserved bit.
     reserved: bool = |b| b[0] & 0x02 != 0;
-    /// AN: selects one of two keys.
+    /// AN: selects one of two keys of the association.
     key: bool = |b| b[0] & 0x01 != 0;
-    /// Secure domain, 24 bits.
+    /// Secure domain identifier (SDI), 24 bits.
     sdi: u32 = |b| be24(b, 1);
 }
 
 /// The header of an encrypted packet, 12 bytes or 16 with a source id.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tss {
-    /// AN: selects one of two keys.
+    /// AN: selects one of two keys of the association.
     pub key: bool,
-    /// Secure domain, 24 bits.
+    /// Secure domain identifier (SDI), 24 bits.
     pub sdi: u32,
-    /// Secure source, when the packet names it.
+    /// Secure source identifier (SSI) of the sender, when the header has one.
     pub ssi: Option<u32>,
-    /// Counter: epoch in the upper 16 bits.
+    /// Epoch (upper 16 bits) and counter (lower 48 bits) of the packet.
     pub tsc: u64,
 }
 
 impl Tss {
-    /// Bytes of the header without a source id.
+    /// Length of the header without a source identifier in bytes.
     pub const LEN: usize = 12;
-    /// Bytes of the header with a source id.
+    /// Length of the header with a source identifier in bytes.
     pub const LEN_SSI: usize = 16;
-    /// Bytes of the integrity check value, with which every encrypted packet ends.
+    /// Length of the integrity check value, with which every encrypted packet ends, in bytes.
     pub const ICV_LEN: usize = 16;
     /// Fewest bytes behind the header: the shortest delivery header and the integrity check value.
     pub const MIN_SEALED: usize = Uud::LEN + Self::ICV_LEN;
 
-    /// Returns the length of the header in bytes.
+    /// Returns the length of this header in bytes.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
     pub const fn len(&self) -> usize {

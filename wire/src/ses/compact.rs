@@ -7,87 +7,87 @@ use crate::error::ParseError;
 use crate::view::{be16, be32, be64, request_view, view};
 
 request_view! {
-    /// A small request's header.
+    /// A small request's SES header.
     SmallView [20];
-    /// 2 reserved bits and the message's length.
+    /// Two reserved bits, and the length of the message in bytes.
     request_length: u16 = |b| be16(b, 2);
     /// Small: offset in the target's buffer. Medium: that offset, or with HD the header data.
     buffer_offset: u64 = |b| be64(b, 12);
 }
 
 view! {
-    /// A medium request's header. Its first 20 bytes are a [`SmallView`].
+    /// A medium request's SES header. Its first 20 bytes are a [`SmallView`].
     MediumView [32] if |_b| true;
-    /// Initiator of the request.
+    /// Number of the endpoint that initiated the request.
     initiator: u32 = |b| be32(b, 20);
-    /// Tag or memory key.
+    /// Tag of a message, or key of the memory region.
     match_bits: u64 = |b| be64(b, 24);
 }
 
 /// A small request, which has no message id and no tag. SOM and EOM are always set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SmallRequest {
-    /// Operation.
+    /// Operation that the target performs.
     pub opcode: Opcode,
-    /// DC: answer when the data is globally visible.
+    /// DC: the target answers only when the data is globally visible.
     pub delivery_complete: bool,
-    /// IE: the initiator met an error.
+    /// IE: the initiator met an error in the message.
     pub initiator_error: bool,
-    /// REL: PIDonFEP is relative to the job.
+    /// REL: the process number PIDonFEP is relative to the job.
     pub relative: bool,
-    /// Bytes of the message, 14 bits.
+    /// Length of the message in bytes, 14 bits.
     pub request_length: u16,
-    /// Generation of the resource index.
+    /// Generation of the resource that `resource_index` names.
     pub ri_generation: u8,
-    /// JobID, 24 bits.
+    /// JobID of the initiator's job, 24 bits.
     pub job_id: u32,
-    /// Process on the endpoint, 12 bits.
+    /// Number of the process on the target's endpoint, 12 bits.
     pub pid_on_fep: u16,
-    /// Resource of the process, 12 bits.
+    /// Index of the resource in the target's process, 12 bits.
     pub resource_index: u16,
-    /// Offset in the target's buffer.
+    /// Offset in the target's buffer, in bytes.
     pub buffer_offset: u64,
-    /// Extension header that the opcode demands.
+    /// Extension header that the opcode requires.
     pub extension: Extension,
 }
 
 /// A medium request, which has no message id. SOM and EOM are always set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MediumRequest {
-    /// Operation.
+    /// Operation that the target performs.
     pub opcode: Opcode,
-    /// DC: answer when the data is globally visible.
+    /// DC: the target answers only when the data is globally visible.
     pub delivery_complete: bool,
-    /// IE: the initiator met an error.
+    /// IE: the initiator met an error in the message.
     pub initiator_error: bool,
-    /// REL: PIDonFEP is relative to the job.
+    /// REL: the process number PIDonFEP is relative to the job.
     pub relative: bool,
-    /// HD: bytes 12 to 19 are header data.
+    /// HD: bytes 12 to 19 of the header are header data, not an offset.
     pub header_data_present: bool,
-    /// Bytes of the message, 14 bits.
+    /// Length of the message in bytes, 14 bits.
     pub request_length: u16,
-    /// Generation of the resource index.
+    /// Generation of the resource that `resource_index` names.
     pub ri_generation: u8,
-    /// JobID, 24 bits.
+    /// JobID of the initiator's job, 24 bits.
     pub job_id: u32,
-    /// Process on the endpoint, 12 bits.
+    /// Number of the process on the target's endpoint, 12 bits.
     pub pid_on_fep: u16,
-    /// Resource of the process, 12 bits.
+    /// Index of the resource in the target's process, 12 bits.
     pub resource_index: u16,
     /// Header data when `header_data_present`, else the offset in the target's buffer.
     pub header_data_or_offset: u64,
-    /// Initiator of the request.
+    /// Number of the endpoint that initiated the request.
     pub initiator: u32,
-    /// Tag or memory key.
+    /// Tag of a message, or key of the memory region.
     pub match_bits: u64,
-    /// Extension header that the opcode demands.
+    /// Extension header that the opcode requires.
     pub extension: Extension,
 }
 
 impl SmallRequest {
-    /// Bytes of the header without its extension.
+    /// Length of the header in bytes, without its extension.
     pub const LEN: usize = 20;
-    /// Largest message: the length has 14 bits.
+    /// Length in bytes of the longest message that fits the field of 14 bits.
     pub const MAX_LENGTH: u16 = 0x3FFF;
 
     /// Returns the length of the header with its extension in bytes.
@@ -130,7 +130,7 @@ impl SmallRequest {
 }
 
 impl MediumRequest {
-    /// Bytes of the header without its extension.
+    /// Length of the header in bytes, without its extension.
     pub const LEN: usize = 32;
 
     /// Returns the length of the header with its extension in bytes.
@@ -246,7 +246,7 @@ impl<'a> CheckedSmall<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct CheckedMedium<'a> {
     view: MediumView<'a>,
-    /// First 20 bytes, and the extension.
+    /// The first 20 bytes, as in a small request, and the extension header.
     small: CheckedSmall<'a>,
 }
 

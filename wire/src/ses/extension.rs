@@ -5,52 +5,52 @@ use crate::error::ParseError;
 use crate::view::{be32, be64, be128, view};
 
 view! {
-    /// Atomic extension header.
+    /// Extension header of an atomic operation.
     AtomicView [4] if |_b| true;
-    /// Operation.
+    /// Number of the atomic operation ([`AmoOp`]).
     op: u8 = |b| b[0];
-    /// Data type.
+    /// Number of the operands' data type ([`AmoType`]).
     data_type: u8 = |b| b[1];
-    /// Semantic control: 0x01 cacheable, 0x02 coherent with the CPU.
+    /// Flags of the atomic operation: 0x01 cacheable, 0x02 coherent with the CPU.
     semantic_control: u8 = |b| b[2];
-    /// Reserved.
+    /// Reserved field, zero.
     reserved: u8 = |b| b[3];
 }
 
 view! {
-    /// Compare-swap extension header. Its first 4 bytes are an [`AtomicView`].
+    /// Extension header of a compare-swap operation. Its first 4 bytes are an [`AtomicView`].
     CompareSwapView [36] if |b| matches!(b[0], 0x0D..=0x12);
-    /// Value to compare with, high half first.
+    /// Value to compare with the value at the target, high half first.
     compare: u128 = |b| be128(b, 4);
-    /// Value to store, high half first.
+    /// Value to store at the target if the comparison holds, high half first.
     swap: u128 = |b| be128(b, 20);
 }
 
 view! {
-    /// Rendezvous extension header.
+    /// Extension header of a rendezvous message, whose rest the receiver reads.
     RendezvousView [24] if |_b| true;
     /// Bytes of the message that the packets of the request carry.
     eager_length: u32 = |b| be32(b, 0);
-    /// Generation of the resource to read from.
+    /// Generation of the resource from which the receiver reads.
     ri_generation: u8 = |b| b[4];
-    /// PIDonFEP to read from, 12 bits.
+    /// Process number (PIDonFEP) from whose memory the receiver reads, 12 bits.
     pid_on_fep: u16 = |b| (be32(b, 4) >> 12 & 0xFFF) as u16;
-    /// Resource index to read from, 12 bits.
+    /// Index of the resource from which the receiver reads, 12 bits.
     resource_index: u16 = |b| (be32(b, 4) & 0xFFF) as u16;
-    /// Offset to read from.
+    /// Offset at which the receiver begins to read, in bytes.
     read_offset: u64 = |b| be64(b, 8);
-    /// Memory key to read with.
+    /// Key of the memory region from which the receiver reads.
     memory_key: u64 = |b| be64(b, 16);
 }
 
-/// Atomic extension header, 4 bytes.
+/// Extension header of an atomic operation, 4 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Atomic {
-    /// Operation.
+    /// Atomic operation to perform.
     pub op: AmoOp,
-    /// Type of the operands.
+    /// Data type of the operands.
     pub data_type: AmoType,
-    /// The target may cache the value.
+    /// The target may keep the value in a cache.
     pub cacheable: bool,
     /// The result is coherent with the target's CPU.
     pub cpu_coherent: bool,
@@ -60,11 +60,11 @@ pub struct Atomic {
 /// low 32 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CompareSwap {
-    /// Operation ([`AmoOp::is_compare_swap`]) and type.
+    /// Atomic operation, one of [`AmoOp::is_compare_swap`], and data type.
     pub atomic: Atomic,
-    /// Value to compare with.
+    /// Value to compare with the value at the target.
     pub compare: u128,
-    /// Value to store.
+    /// Value to store at the target if the comparison holds.
     pub swap: u128,
 }
 
@@ -74,34 +74,35 @@ pub struct CompareSwap {
 pub struct Rendezvous {
     /// Bytes of the message that the packets of the request carry; at most request_length.
     pub eager_length: u32,
-    /// Generation of the resource to read from.
+    /// Generation of the resource from which the receiver reads.
     pub ri_generation: u8,
-    /// PIDonFEP to read from, 12 bits.
+    /// Process number (PIDonFEP) from whose memory the receiver reads, 12 bits.
     pub pid_on_fep: u16,
-    /// Resource index to read from, 12 bits.
+    /// Index of the resource from which the receiver reads, 12 bits.
     pub resource_index: u16,
-    /// Offset to read from.
+    /// Offset at which the receiver begins to read, in bytes.
     pub read_offset: u64,
-    /// Memory key to read with.
+    /// Key of the memory region from which the receiver reads.
     pub memory_key: u64,
 }
 
-/// The extension header that the opcode demands.
+/// The extension header of a request, as its opcode requires.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Extension {
     /// No extension: the opcode has none, or the packet is a continuation.
     #[default]
     None,
-    /// Atomic header, see [`Opcode::is_atomic`].
+    /// Extension header of an atomic operation, see [`Opcode::is_atomic`].
     Atomic(Atomic),
-    /// Compare-swap header, see [`Opcode::is_atomic`] and [`AmoOp::is_compare_swap`].
+    /// Extension header of a compare-swap operation, see [`Opcode::is_atomic`] and
+    /// [`AmoOp::is_compare_swap`].
     CompareSwap(CompareSwap),
-    /// Rendezvous header, see [`Opcode::is_rendezvous`].
+    /// Extension header of a rendezvous message, see [`Opcode::is_rendezvous`].
     Rendezvous(Rendezvous),
 }
 
 impl Atomic {
-    /// Bytes of the header.
+    /// Length of the extension header in bytes.
     pub const LEN: usize = 4;
 
     fn bytes(&self) -> [u8; Self::LEN] {
@@ -126,17 +127,17 @@ impl Atomic {
 }
 
 impl CompareSwap {
-    /// Bytes of the header.
+    /// Length of the extension header in bytes.
     pub const LEN: usize = 36;
 }
 
 impl Rendezvous {
-    /// Bytes of the header.
+    /// Length of the extension header in bytes.
     pub const LEN: usize = 24;
 }
 
 impl Extension {
-    /// Returns the length of the header in bytes.
+    /// Returns the length of the extension header in bytes.
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // `Extension::None` is the empty one

@@ -22,24 +22,24 @@ use crate::error::ParseError;
 /// The SES header of a packet, with its extension header.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Ses {
-    /// No header (an ACK without a response).
+    /// No SES header (an ACK without a response).
     None,
-    /// Standard request.
+    /// Request with the standard header, for messages of any length.
     Std(StdRequest),
-    /// Small request.
+    /// Request with the small header, for a message of one packet.
     Small(SmallRequest),
-    /// Medium request.
+    /// Request with the medium header, for a message of one packet.
     Medium(MediumRequest),
-    /// Response without data.
+    /// Response to a request, without data.
     Response(Response),
-    /// Response with data.
+    /// Response that carries data that a request asked for.
     ResponseData(ResponseData),
-    /// Response with data to a single-packet request.
+    /// Response that carries the data that a request of a single packet asked for.
     ResponseDataSmall(ResponseDataSmall),
 }
 
 impl Ses {
-    /// Returns the value of `next_hdr` for this header.
+    /// Returns the value of the PDS field `next_hdr` that announces this header.
     #[must_use]
     pub const fn next_header(&self) -> NextHeader {
         match self {
@@ -212,24 +212,24 @@ const fn exactly(len: u64, want: u64) -> Result<(), ParseError> {
     if len == want { Ok(()) } else { Err(ParseError::Length) }
 }
 
-/// Relation of an opcode's payload to the header's lengths.
+/// How many payload bytes a packet must have, by the lengths in its SES header.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PayloadRule {
     /// The payload is the message, or this packet's part of it.
     Message,
-    /// There is no payload.
+    /// The packet has no payload.
     Absent,
     /// The payload is the message, or empty because the operation needs no operand.
     Optional,
-    /// The payload is at most the message.
+    /// The payload is no longer than the message.
     AtMost,
     /// The payload has request_length bytes, whatever the flags SOM and EOM are.
     Whole,
-    /// The relation is unknown: a vendor's opcode or operation.
+    /// The payload may have any length: the opcode or operation is a vendor's.
     Unknown,
 }
 
-/// The relation for an opcode and its extension.
+/// Returns how many payload bytes a packet with this opcode and extension must have.
 #[inline]
 const fn payload_rule(opcode: Opcode, extension: &extension::CheckedExtension<'_>) -> PayloadRule {
     use extension::CheckedExtension as E;

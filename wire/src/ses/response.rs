@@ -5,60 +5,60 @@ use crate::error::ParseError;
 use crate::view::{be16, be32, response_view};
 
 response_view! {
-    /// A response's header.
+    /// The SES header of a response without data.
     ResponseView [12];
-    /// Message id of the request.
+    /// Message id of the request that is answered.
     message_id: u16 = |b| be16(b, 2);
-    /// Generation of the resource index.
+    /// Generation of the resource index, as in the request.
     ri_generation: u8 = |b| b[4];
-    /// Bytes that the request moved.
+    /// Number of bytes that the request moved at the target.
     modified_length: u32 = |b| be32(b, 8);
 }
 
 response_view! {
-    /// The header of a response with data.
+    /// The SES header of a response with data.
     ResponseDataView [20];
-    /// Message id of the response.
+    /// Message id of the response itself.
     response_message_id: u16 = |b| be16(b, 2);
-    /// Reserved.
+    /// Reserved field, zero.
     reserved: u8 = |b| b[4];
-    /// Message id of the read request.
+    /// Message id of the read request that is answered.
     read_request_message_id: u16 = |b| be16(b, 8);
-    /// 2 reserved bits and the payload's length.
+    /// Two reserved bits, and the length of the payload in bytes.
     payload_length: u16 = |b| be16(b, 10);
-    /// Bytes that the request moves.
+    /// Number of bytes that the request moves in all.
     modified_length: u32 = |b| be32(b, 12);
-    /// Offset of the payload in the message.
+    /// Offset of this packet's payload in the response, in bytes.
     message_offset: u32 = |b| be32(b, 16);
 }
 
 response_view! {
-    /// The header of a response with small data.
+    /// The SES header of a response with the data of a request of a single packet.
     ResponseDataSmallView [12];
-    /// 2 reserved bits and the payload's length.
+    /// Two reserved bits, and the length of the payload in bytes.
     payload_length: u16 = |b| be16(b, 2);
-    /// Reserved.
+    /// Reserved field, zero.
     reserved: u8 = |b| b[4];
-    /// PSN of the request.
+    /// PSN of the request that is answered.
     original_request_psn: u32 = |b| be32(b, 8);
 }
 
-/// A response without data.
+/// A SES response without data.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Response {
-    /// The list that took the message.
+    /// The list at the target in which the message found its buffer.
     pub list: List,
-    /// Opcode, any but [`ResponseOpcode::ResponseWithData`].
+    /// Kind of the response, any but [`ResponseOpcode::ResponseWithData`].
     pub opcode: ResponseOpcode,
-    /// Result of the request.
+    /// Result of the request at the target.
     pub return_code: ReturnCode,
-    /// Message id of the request.
+    /// Message id of the request that is answered.
     pub message_id: u16,
-    /// Generation of the resource index.
+    /// Generation of the resource index, as in the request.
     pub ri_generation: u8,
-    /// JobID, 24 bits.
+    /// JobID of the request, 24 bits.
     pub job_id: u32,
-    /// Bytes that the request moved.
+    /// Number of bytes that the request moved at the target.
     pub modified_length: u32,
 }
 
@@ -66,21 +66,21 @@ pub struct Response {
 /// [`ResponseOpcode::ResponseWithData`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ResponseData {
-    /// The list that took the message.
+    /// The list at the target in which the message found its buffer.
     pub list: List,
-    /// Result of the request.
+    /// Result of the request at the target.
     pub return_code: ReturnCode,
-    /// Message id of the response.
+    /// Message id of the response itself.
     pub response_message_id: u16,
-    /// JobID, 24 bits.
+    /// JobID of the request, 24 bits.
     pub job_id: u32,
-    /// Message id of the read request.
+    /// Message id of the read request that is answered.
     pub read_request_message_id: u16,
-    /// Bytes of the payload, 14 bits.
+    /// Length of this packet's payload in bytes, 14 bits.
     pub payload_length: u16,
-    /// Bytes that the request moves.
+    /// Number of bytes that the request moves in all.
     pub modified_length: u32,
-    /// Offset of the payload in the message.
+    /// Offset of this packet's payload in the response, in bytes.
     pub message_offset: u32,
 }
 
@@ -88,26 +88,26 @@ pub struct ResponseData {
 /// [`ResponseOpcode::ResponseWithData`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ResponseDataSmall {
-    /// The list that took the message.
+    /// The list at the target in which the message found its buffer.
     pub list: List,
-    /// Result of the request.
+    /// Result of the request at the target.
     pub return_code: ReturnCode,
-    /// Bytes of the payload, 14 bits.
+    /// Length of the payload in bytes, 14 bits.
     pub payload_length: u16,
-    /// JobID, 24 bits.
+    /// JobID of the request, 24 bits.
     pub job_id: u32,
-    /// PSN of the request.
+    /// PSN of the request that is answered.
     pub original_request_psn: u32,
 }
 
-/// Largest payload length: the field has 14 bits.
+/// Largest payload in bytes that the length field of 14 bits can give.
 const MAX_LENGTH: u16 = 0x3FFF;
 
 const fn first_bytes(list: List, opcode: ResponseOpcode, code: ReturnCode) -> [u8; 2] {
     [list.to_u8() << 6 | opcode.to_u8(), code.to_u8() & 0x3F]
 }
 
-/// Checked first fields of the three headers.
+/// Fields at the start of all three response headers, after their check.
 #[derive(Clone, Copy)]
 struct ResponseStart {
     list: List,
@@ -137,7 +137,7 @@ impl ResponseStart {
 }
 
 impl Response {
-    /// Bytes of the header.
+    /// Length of the header of a response without data in bytes.
     pub const LEN: usize = 12;
 
     /// Returns the response that the PDS sends if the message layer has given none.
@@ -154,7 +154,7 @@ impl Response {
         }
     }
 
-    /// Returns [`Self::LEN`].
+    /// Returns the length of the header in bytes, [`Self::LEN`].
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
@@ -189,12 +189,12 @@ impl Response {
 }
 
 impl ResponseData {
-    /// Bytes of the header.
+    /// Length of the header of a response with data in bytes.
     pub const LEN: usize = 20;
-    /// Largest payload: the length has 14 bits.
+    /// Largest payload of a packet in bytes: the length field has 14 bits.
     pub const MAX_PAYLOAD: u16 = MAX_LENGTH;
 
-    /// Returns [`Self::LEN`].
+    /// Returns the length of the header in bytes, [`Self::LEN`].
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty
@@ -232,12 +232,12 @@ impl ResponseData {
 }
 
 impl ResponseDataSmall {
-    /// Bytes of the header.
+    /// Length of the header of a response with small data in bytes.
     pub const LEN: usize = 12;
-    /// Largest payload: the length has 14 bits.
+    /// Largest payload of a packet in bytes: the length field has 14 bits.
     pub const MAX_PAYLOAD: u16 = MAX_LENGTH;
 
-    /// Returns [`Self::LEN`].
+    /// Returns the length of the header in bytes, [`Self::LEN`].
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // a header is never empty

@@ -6,23 +6,23 @@ use crate::error::ParseError;
 use crate::view::{be16, be32, be64, request_view};
 
 request_view! {
-    /// A standard request's header.
+    /// A standard request's SES header.
     StdView [44];
-    /// Message id.
+    /// Message id of the request.
     message_id: u16 = |b| be16(b, 2);
-    /// Offset in the target's buffer, or restart tokens.
+    /// Offset in the target's buffer in bytes, or restart tokens.
     buffer_offset: u64 = |b| be64(b, 12);
-    /// Initiator of the request.
+    /// Number of the endpoint that initiated the request.
     initiator: u32 = |b| be32(b, 20);
-    /// Tag or memory key, or restart tokens.
+    /// Tag of a message, key of the memory region, or restart tokens.
     match_bits: u64 = |b| be64(b, 24);
-    /// With SOM: header data.
+    /// In the first packet of a message (SOM): header data.
     header_data: u64 = |b| be64(b, 32);
-    /// Without SOM: 18 reserved bits and the payload's length.
+    /// In later packets: 18 reserved bits, and the length of the payload in bytes.
     payload_length: u32 = |b| be32(b, 32);
-    /// Without SOM: offset of the payload in the message.
+    /// In later packets: offset of the payload in the message, in bytes.
     message_offset: u32 = |b| be32(b, 36);
-    /// Bytes of the whole message.
+    /// Length of the whole message in bytes.
     request_length: u32 = |b| be32(b, 40);
 }
 
@@ -36,16 +36,16 @@ pub(crate) const SOM: u8 = 0x01;
 /// Bytes 32 to 39, which differ between the first packet of a message and the others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum StdBody {
-    /// SOM: the first packet.
+    /// Header bytes of the first packet of a message (flag SOM).
     First {
-        /// Header data, meaningful when [`StdRequest::header_data_present`].
+        /// Data for the receiver's completion, meaningful when [`StdRequest::header_data_present`].
         header_data: u64,
     },
-    /// A later packet.
+    /// Header bytes of a packet of the message after the first.
     Next {
-        /// Bytes of this packet's payload, 14 bits.
+        /// Length of this packet's payload in bytes, 14 bits.
         payload_length: u16,
-        /// Offset of these bytes in the message.
+        /// Offset of this packet's payload in the message, in bytes.
         message_offset: u32,
     },
 }
@@ -53,48 +53,48 @@ pub enum StdBody {
 /// A standard request. SOM is [`Self::som`], which follows from the body.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct StdRequest {
-    /// Operation.
+    /// Operation that the target performs.
     pub opcode: Opcode,
-    /// DC: answer when the data is globally visible.
+    /// DC: the target answers only when the data is globally visible.
     pub delivery_complete: bool,
-    /// IE: the initiator met an error.
+    /// IE: the initiator met an error in the message.
     pub initiator_error: bool,
-    /// REL: PIDonFEP is relative to the job.
+    /// REL: the process number PIDonFEP is relative to the job.
     pub relative: bool,
-    /// HD: the message has header data.
+    /// HD: the message has header data for the receiver's completion.
     pub header_data_present: bool,
-    /// Last packet of the message.
+    /// EOM: the packet is the last of the message.
     pub eom: bool,
-    /// First packet of the message: agrees with `body` ([`StdBody::First`]). [`Self::emit`] follows
-    /// the body.
+    /// SOM: the packet is the first of the message. Agrees with `body` ([`StdBody::First`]);
+    /// [`Self::emit`] follows the body.
     pub som: bool,
-    /// Number of the message.
+    /// Number by which both ends name the message.
     pub message_id: u16,
-    /// Generation of the resource index.
+    /// Generation of the resource that `resource_index` names.
     pub ri_generation: u8,
-    /// JobID, 24 bits.
+    /// JobID of the initiator's job, 24 bits.
     pub job_id: u32,
-    /// Process on the endpoint, 12 bits.
+    /// Number of the process on the target's endpoint, 12 bits.
     pub pid_on_fep: u16,
-    /// Resource of the process, 12 bits.
+    /// Index of the resource in the target's process, 12 bits.
     pub resource_index: u16,
     /// Offset in the target's buffer; restart tokens in a deferrable send
     /// ([`Self::restart_tokens`]).
     pub buffer_offset: u64,
-    /// Initiator of the request.
+    /// Number of the endpoint that initiated the request.
     pub initiator: u32,
-    /// Tag, or memory key; restart tokens in DEFERRABLE_RTR.
+    /// Tag of a message, or key of the memory region; restart tokens in DEFERRABLE_RTR.
     pub match_bits: u64,
-    /// Bytes 32 to 39.
+    /// Bytes 32 to 39 of the header.
     pub body: StdBody,
-    /// Bytes of the whole message.
+    /// Length of the whole message in bytes.
     pub request_length: u32,
     /// Extension header that the opcode demands; a continuation (not SOM) may omit it.
     pub extension: Extension,
 }
 
 impl StdRequest {
-    /// Bytes of the header without its extension.
+    /// Length of the header in bytes, without its extension.
     pub const LEN: usize = 44;
     /// Largest payload of a packet that is not the first: the length has 14 bits.
     pub const MAX_NEXT_PAYLOAD: u16 = 0x3FFF;
@@ -107,7 +107,7 @@ impl StdRequest {
         Self::LEN + self.extension.len()
     }
 
-    /// Returns the offset of the payload in the message.
+    /// Returns the offset of the packet's payload in the message, in bytes.
     #[inline]
     #[must_use]
     pub const fn message_offset(&self) -> u32 {
@@ -196,7 +196,7 @@ impl<'a> CheckedStdRequest<'a> {
         Ok(checked)
     }
 
-    /// Checks the 44 bytes without extension.
+    /// Checks the 44 bytes of the header without its extension.
     #[inline]
     pub(super) fn header(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let view = StdView::new(bytes)?;

@@ -10,27 +10,30 @@ use crate::network::NetworkProfile;
 /// they are scaled to the network's.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BbrConfig {
-    /// The sender's line: no sample of the bandwidth exceeds it.
+    /// Rate of the sender's link: no sample of the bandwidth may exceed it.
     pub line: Rate,
-    /// Largest packet in nominal bytes.
+    /// Size of a full packet in nominal bytes (UDP payload and 48 bytes for headers).
     pub mtu: u32,
-    /// Unloaded round-trip time, from which the first rate follows.
+    /// Round-trip time of the idle network, from which the initial sending rate follows.
     pub base_rtt: Span,
-    /// Gain in Startup, and its inverse in Drain: 2/ln 2 (`BBRHighGain`).
+    /// Gain of the pacing rate in Startup, and its inverse in Drain: 2/ln 2 (`BBRHighGain`).
     pub high_gain: f32,
-    /// Window over the bandwidth-delay product in ProbeBW: 2.
+    /// Congestion window in ProbeBW, in bandwidth-delay products: 2.
     pub cwnd_gain: f32,
-    /// Number of rounds over which the maximum bandwidth counts: 10 (`BtlBwFilterLen`).
+    /// Number of round trips over which the largest measured bandwidth counts: 10
+    /// (`BtlBwFilterLen`).
     pub bw_rounds: u8,
-    /// Age at which the propagation time is measured anew: 1000 base RTTs (`RTpropFilterLen`, 10 s).
+    /// Age at which the estimated propagation time is measured anew: 1000 base RTTs
+    /// (`RTpropFilterLen`, 10 s).
     pub min_rtt_window: Span,
     /// Duration of ProbeRTT: a fiftieth of `min_rtt_window`, as the draft's 200 ms are of its 10 s.
     pub probe_rtt: Span,
-    /// First window in packets: 10 (`InitialCwnd`, RFC 6928).
+    /// Initial congestion window in packets: 10 (`InitialCwnd`, RFC 6928).
     pub start_cwnd: f32,
-    /// Packets in flight in ProbeRTT: 4 (`BBRMinPipeCwnd`).
+    /// Packets that BBR keeps in flight in ProbeRTT: 4 (`BBRMinPipeCwnd`).
     pub min_pipe: f32,
-    /// Largest window in packets: five bandwidth-delay products, more than any gain reaches.
+    /// Largest congestion window in packets: five bandwidth-delay products, more than any gain
+    /// reaches.
     pub max_cwnd: f32,
     /// Bytes sent back to back (`BBR.send_quantum`): one packet. The draft's 64 KiB are half of
     /// this network's pipe, and the draft adds three quanta to each window.
@@ -38,7 +41,7 @@ pub struct BbrConfig {
 }
 
 impl BbrConfig {
-    /// Returns the defaults on `network`.
+    /// Returns BBR's default parameters for `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // windows are in single precision
     pub fn new(network: &NetworkProfile) -> Self {
@@ -61,17 +64,18 @@ impl BbrConfig {
         }
     }
 
-    /// Returns the first window in bytes.
+    /// Returns the initial congestion window in bytes.
     pub(super) fn start_bytes(&self) -> u64 {
         self.bytes(self.start_cwnd)
     }
 
-    /// Returns the window of ProbeRTT in bytes, which is also the smallest one without losses.
+    /// Returns the congestion window of ProbeRTT in bytes, which is also the smallest one without
+    /// losses.
     pub(super) fn min_pipe_bytes(&self) -> u64 {
         self.bytes(self.min_pipe)
     }
 
-    /// Returns the largest window in bytes.
+    /// Returns the largest congestion window in bytes.
     pub(super) fn max_bytes(&self) -> u64 {
         self.bytes(self.max_cwnd)
     }

@@ -1,26 +1,27 @@
 //! A maximum over a sliding window in constant space (K. Nichols' estimator, as in Linux's
 //! `lib/win_minmax.c`): the best sample, the best one since then, and the best one since that.
 
-/// A value and the round of its measurement.
+/// A sample, and the number of the round trip in which it was measured.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Sample {
     value: f32,
     round: u32,
 }
 
-/// The maximum of the samples of the last rounds.
+/// Largest of the samples that were measured in the last round trips.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MaxFilter {
     best: [Sample; 3],
 }
 
 impl MaxFilter {
-    /// Returns the maximum; zero before the first sample.
+    /// Returns the largest sample in the window; zero before the first sample.
     pub(super) const fn get(&self) -> f32 {
         self.best[0].value
     }
 
-    /// Adds a `value` of `round`, and forgets samples that are more than `window` rounds old.
+    /// Adds a sample `value` of round trip `round`, and forgets samples that are more than `window`
+    /// round trips old.
     pub(super) fn update(&mut self, value: f32, round: u32, window: u32) {
         let new = Sample { value, round };
         let [first, second, third] = &mut self.best;

@@ -9,30 +9,33 @@ use super::filter::MaxFilter;
 use crate::controller::{Budget, Feedback, FeedbackKind, FlowEvent, SenderCc, SenderMetrics};
 use crate::math::up_to;
 
-/// Gains of the pacing rate in ProbeBW, one phase each (section 4.3.4.1).
+/// Gains of the pacing rate in the eight phases of ProbeBW (section 4.3.4.1).
 pub(super) const CYCLE: [f32; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 
-/// State of a context (section 3.4).
+/// State of BBR's state machine for one context (section 3.4 of the draft).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BbrState {
-    /// Doubles its rate each round until the bandwidth stops growing.
+    /// Doubles the rate in each round trip until the bandwidth stops growing.
     Startup,
-    /// Empties the queue that Startup made.
+    /// Sends slowly until the queue is gone that Startup built.
     Drain,
-    /// Cycles its rate around the bandwidth; the field is the index of the phase in [`CYCLE`].
+    /// Cycles the rate around the estimated bandwidth; the field is the index of the phase in
+    /// [`CYCLE`].
     ProbeBw(u8),
-    /// Empties the pipe to measure the propagation time.
+    /// Keeps only a few packets in flight, to measure the propagation time without queues.
     ProbeRtt,
 }
 
-/// State of one BBR context; 136 bytes.
+/// State of one BBR context, 136 bytes: model of the path, and the window and rate that follow from
+/// it.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     pub(super) config: Arc<BbrConfig>,
     pub(super) state: BbrState,
-    /// `BBR.BtlBw`, in bytes per nanosecond.
+    /// Estimated bottleneck bandwidth (`BBR.BtlBw`), in bytes per nanosecond.
     pub(super) btl_bw: MaxFilter,
-    /// `BBR.RTprop` in nanoseconds; `u64::MAX` before the first sample.
+    /// Estimated propagation time (`BBR.RTprop`) in nanoseconds; `u64::MAX` before the first
+    /// sample.
     pub(super) rt_prop: u64,
     pub(super) rt_prop_stamp: Time,
     /// Bytes acknowledged since the context opened.
@@ -43,7 +46,7 @@ pub(super) struct Model {
     pub(super) round_count: u32,
     round_start: bool,
     pub(super) filled_pipe: bool,
-    /// Bandwidth of the last growth by a quarter, and the number of rounds since.
+    /// Bandwidth when it last grew by a quarter, and the number of round trips since.
     pub(super) full_bw: f32,
     pub(super) full_bw_count: u8,
     pub(super) cycle_stamp: Time,
@@ -57,12 +60,12 @@ pub(super) struct Model {
     /// Unresolved bytes of those in flight when a loss was found: while there are any, the context
     /// is in loss recovery.
     pub(super) recovery_left: u64,
-    /// The first round of recovery is not over: packet conservation applies.
+    /// The first round trip of loss recovery is not over: packet conservation applies.
     pub(super) conserving: bool,
 }
 
 impl Model {
-    /// Creates a model in Startup at `now`.
+    /// Creates a model that starts in the state Startup at `now`.
     pub(super) fn new(config: Arc<BbrConfig>, now: Time) -> Self {
         let cwnd = config.start_bytes();
         // `BBRInitPacingRate`, with the network's base RTT in place of the first sample.
@@ -126,7 +129,7 @@ impl Model {
         feedback.in_flight.saturating_add(u64::from(feedback.bytes))
     }
 
-    /// `BBRUpdateOnACK`.
+    /// Updates model and control parameters on an ACK (`BBRUpdateOnACK` of the draft).
     fn on_ack(&mut self, feedback: &Feedback<'_>) {
         self.delivered = self.delivered.saturating_add(u64::from(feedback.bytes));
         self.update_round(feedback);
@@ -153,8 +156,8 @@ impl Model {
         }
     }
 
-    /// `BBRUpdateBtlBw`. The sender's own line bounds the bandwidth; delayed acknowledgements can
-    /// make it appear faster.
+    /// Updates the estimated bottleneck bandwidth (`BBRUpdateBtlBw`). The sender's own line bounds
+    /// the bandwidth; delayed acknowledgements can make it appear faster.
     fn update_bandwidth(&mut self, feedback: &Feedback<'_>) {
         let (Some(delivered), Some(rtt)) = (feedback.delivered, feedback.rtt) else { return };
         let sample = (delivered as f32 / (rtt.0 as f32).max(1.0)).min(line(&self.config));
@@ -163,7 +166,8 @@ impl Model {
         }
     }
 
-    /// `BBRCheckCyclePhase`, `BBRIsNextCyclePhase` and `BBRAdvanceCyclePhase`.
+    /// Moves to the next phase of ProbeBW's gain cycle when the current one is over
+    /// (`BBRCheckCyclePhase`, `BBRIsNextCyclePhase` and `BBRAdvanceCyclePhase`).
     fn check_cycle_phase(&mut self, feedback: &Feedback<'_>, lost: bool) {
         let BbrState::ProbeBw(phase) = self.state else { return };
         let full_length = feedback.now.since(self.cycle_stamp) > Span(self.rt_prop);
@@ -182,7 +186,8 @@ impl Model {
         }
     }
 
-    /// `BBRCheckFullPipe`: three rounds without a quarter more bandwidth.
+    /// Concludes that Startup has filled the pipe after three rounds in which the bandwidth did not
+    /// grow by a quarter (`BBRCheckFullPipe`).
     fn check_full_pipe(&mut self, feedback: &Feedback<'_>) {
         if self.filled_pipe || !self.round_start || feedback.app_limited {
             return;
@@ -197,7 +202,7 @@ impl Model {
         self.filled_pipe = self.full_bw_count >= 3;
     }
 
-    /// `BBRCheckDrain`.
+    /// Enters Drain once the pipe is full, and leaves it once the queue is gone (`BBRCheckDrain`).
     fn check_drain(&mut self, feedback: &Feedback<'_>) {
         if self.state == BbrState::Startup && self.filled_pipe {
             self.state = BbrState::Drain;
@@ -207,7 +212,8 @@ impl Model {
         }
     }
 
-    /// `BBREnterProbeBW`: in a random phase, but not in the one that drains (section 4.3.4.2).
+    /// Enters ProbeBW in a random phase, but not in the one that drains (`BBREnterProbeBW`, section
+    /// 4.3.4.2).
     fn enter_probe_bw(&mut self, now: Time) {
         // Flows that enter together should not probe together; their delivered bytes distinguish
         // them.
@@ -219,7 +225,8 @@ impl Model {
         self.cycle_stamp = now;
     }
 
-    /// `BBRUpdateRTprop` and `BBRCheckProbeRTT`.
+    /// Updates the estimated propagation time, and enters ProbeRTT when it is too old
+    /// (`BBRUpdateRTprop` and `BBRCheckProbeRTT`).
     fn update_rt_prop_and_check_probe_rtt(&mut self, feedback: &Feedback<'_>) {
         let expired = feedback.now.since(self.rt_prop_stamp) > self.config.min_rtt_window;
         if let Some(rtt) = feedback.rtt.map(|rtt| rtt.0.max(1))
@@ -239,7 +246,8 @@ impl Model {
         self.idle_restart = false;
     }
 
-    /// `BBRHandleProbeRTT` and `BBRExitProbeRTT`.
+    /// Runs the state ProbeRTT: waits until little is in flight, then for its duration, and leaves
+    /// it (`BBRHandleProbeRTT` and `BBRExitProbeRTT`).
     fn handle_probe_rtt(&mut self, feedback: &Feedback<'_>) {
         match self.probe_rtt_done {
             None if feedback.in_flight <= self.config.min_pipe_bytes() => {
@@ -263,7 +271,7 @@ impl Model {
         }
     }
 
-    /// `BBRSetPacingRateWithGain`.
+    /// Sets the pacing rate to `gain` times the bottleneck bandwidth (`BBRSetPacingRateWithGain`).
     fn set_pacing_rate(&mut self, gain: f32) {
         let rate = (gain * self.btl_bw.get()).min(line(&self.config));
         if rate > 0.0 && (self.filled_pipe || rate > self.pacing_rate) {
@@ -271,7 +279,7 @@ impl Model {
         }
     }
 
-    /// `BBRSetCwnd`.
+    /// Updates the congestion window on an ACK (`BBRSetCwnd`).
     fn set_cwnd(&mut self, feedback: &Feedback<'_>) {
         let bytes = u64::from(feedback.bytes);
         let target = self.inflight(self.cwnd_gain());
@@ -288,7 +296,8 @@ impl Model {
         self.limit_cwnd();
     }
 
-    /// `BBRModulateCwndForProbeRTT`, and the bound by the largest window.
+    /// Limits the window to that of ProbeRTT in that state (`BBRModulateCwndForProbeRTT`), and to
+    /// the largest window in any state.
     fn limit_cwnd(&mut self) {
         if self.state == BbrState::ProbeRtt {
             self.cwnd = self.cwnd.min(self.config.min_pipe_bytes());
@@ -296,7 +305,7 @@ impl Model {
         self.cwnd = self.cwnd.min(self.config.max_bytes());
     }
 
-    /// `BBRSaveCwnd`.
+    /// Returns the window to restore after loss recovery or ProbeRTT (`BBRSaveCwnd`).
     fn save_cwnd(&self) -> u64 {
         if self.recovery_left == 0 && self.state != BbrState::ProbeRtt {
             self.cwnd
@@ -378,7 +387,7 @@ impl SenderCc for Model {
         }
     }
 
-    /// `BBRHandleRestartFromIdle`.
+    /// Paces at the estimated bandwidth after a pause in ProbeBW (`BBRHandleRestartFromIdle`).
     fn on_event(&mut self, _now: Time, event: FlowEvent) {
         if event == FlowEvent::Resumed {
             self.idle_restart = true;
@@ -400,7 +409,7 @@ impl SenderCc for Model {
     }
 }
 
-/// Returns the sender's line in bytes per nanosecond.
+/// Returns the rate of the sender's link in bytes per nanosecond.
 fn line(config: &BbrConfig) -> f32 {
     config.line.0 as f32 / 8e9
 }

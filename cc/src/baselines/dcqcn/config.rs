@@ -7,10 +7,10 @@ use crate::error::{ConfigError, within};
 use crate::network::NetworkProfile;
 use crate::tuning::Parameter;
 
-/// Variant of DCQCN.
+/// The two published sets of DCQCN's rules and constants.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum DcqcnVariant {
-    /// The paper's variant: each notification cuts, and `alpha` grows at a notification.
+    /// The paper's variant: each notification cuts the rate, and `alpha` grows at a notification.
     #[default]
     Paper,
     /// The network cards' variant: `alpha` is updated in fixed periods, cuts keep a distance, and
@@ -34,44 +34,47 @@ pub enum DcqcnVariant {
 /// | `cnp_interval` | 50 us | 4 us (`min_time_between_cnps`) |
 #[derive(Clone, PartialEq, Debug)]
 pub struct DcqcnConfig {
-    /// The sender's line.
+    /// Rate of the sender's link.
     pub line: Rate,
-    /// Bandwidth-delay product in bytes.
+    /// Bandwidth-delay product of the network in bytes.
     pub bdp: f32,
-    /// Variant whose constants are in use.
+    /// Variant of DCQCN, on which the defaults of the other fields depend.
     pub form: DcqcnVariant,
-    /// Weight of a notification in `alpha`.
+    /// Weight of one notification in the congestion estimate `alpha` (`g`).
     pub g: f32,
-    /// Period in which `alpha` decays once (`K`), or is updated once.
+    /// Period in which the congestion estimate `alpha` decays once without notifications (`K`); the
+    /// vendor variant updates it once per period.
     pub alpha_period: Span,
-    /// Shortest time between two cuts.
+    /// Shortest time between two cuts of the rate.
     pub decrease_period: Span,
-    /// Expiry of the increase timer (`T`).
+    /// Period of the timer that raises the rate (`T`).
     pub increase_period: Span,
-    /// Expiry of the byte counter (`B`) in bytes; zero for no byte counter.
+    /// Bytes sent per expiry of the byte counter (`B`), which raises the rate; zero for no byte
+    /// counter.
     pub byte_counter: u32,
     /// Number of timer or byte-counter expiries after a cut before additive increase begins (`F`).
     pub stages: u8,
-    /// Additive increase `R_AI` of the target rate.
+    /// Amount by which additive increase raises the target rate (`R_AI`).
     pub additive_step: Rate,
-    /// Hyper increase `R_HAI` of the target rate.
+    /// Amount by which hyper increase raises the target rate (`R_HAI`).
     pub hyper_step: Rate,
-    /// Smallest rate: a thousandth of the line.
+    /// Smallest sending rate: a thousandth of the link's.
     pub min_rate: Rate,
-    /// Each cut lowers the target rate, not only the first after an increase.
+    /// Each cut lowers the target rate, too; otherwise only the first cut after an increase does.
     pub clamp_target: bool,
-    /// Shortest time between two notifications of a flow (`N`); the receiver enforces it.
+    /// Shortest time between two congestion notifications to one flow (`N`); the receiver enforces
+    /// it.
     pub cnp_interval: Span,
-    /// A loss counts as a notification: yes (see [`crate::Dcqcn`]).
+    /// A packet loss counts as a congestion notification: yes (see [`crate::Dcqcn`]).
     pub react_to_loss: bool,
-    /// Bytes sent back to back: one packet.
+    /// Bytes that the sender may send back to back: one packet.
     pub burst: u32,
     /// Limit of the bytes in flight in bandwidth-delay products: 0 for none.
     pub window: f32,
 }
 
 impl DcqcnConfig {
-    /// Returns the paper's constants on `network`.
+    /// Returns DCQCN's parameters for `network`, with the paper's constants.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // single precision is the rates'
     pub fn new(network: &NetworkProfile) -> Self {
@@ -130,7 +133,7 @@ impl DcqcnConfig {
         }
     }
 
-    /// Returns the limit of the bytes in flight, if any.
+    /// Returns the limit of the bytes in flight; `None` if there is none.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, not negative
     pub(super) fn window_bytes(&self) -> Option<u64> {
         (self.window > 0.0).then_some((self.window * self.bdp) as u64)

@@ -8,14 +8,14 @@ use squall_base::{Span, Time};
 use crate::controller::{AckSignals, ReceivedPacket, ReceiverAction, ReceiverCc, RxFlow};
 use crate::nscc::NsccReceiver;
 
-/// State of a flow that was notified less than an interval ago.
+/// State of a flow whose sender was notified less than an interval ago.
 #[derive(Clone, Copy, Debug)]
 struct FlowSlot {
     /// Number of the flow, [`RxFlow::id`]; `None` when the slot is free.
     flow: Option<u32>,
-    /// End of the interval.
+    /// Time at which the flow's notification interval ends.
     until: Time,
-    /// A marked packet arrived in the interval.
+    /// A marked packet of the flow arrived in the interval, so another notification follows.
     marked: bool,
 }
 
@@ -33,7 +33,7 @@ pub struct NotifyReceiver {
     /// Slots whose interval runs. All intervals are equally long, so they end in the order in which
     /// they began.
     running: VecDeque<u32>,
-    /// Flows to notify now.
+    /// Flows whose senders must be notified now.
     due: VecDeque<u32>,
 }
 
@@ -58,7 +58,7 @@ impl NotifyReceiver {
         Some(slot).filter(|slot| slot.flow == Some(flow.id()))
     }
 
-    /// Notifies `flow` and begins its interval.
+    /// Queues a congestion notification for `flow`, and begins its notification interval.
     fn notify(&mut self, now: Time, flow: &mut RxFlow) {
         let slot = FlowSlot { flow: Some(flow.id()), until: now + self.interval, marked: false };
         let index = match self.free.pop() {

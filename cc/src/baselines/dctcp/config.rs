@@ -10,28 +10,31 @@ use crate::network::NetworkProfile;
 /// Parameters of [`crate::Dctcp`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct DctcpConfig {
-    /// Largest packet in nominal bytes (SMSS).
+    /// Size of a full packet in nominal bytes (UDP payload and 48 bytes for headers); SMSS of the
+    /// RFCs.
     pub mtu: u32,
     /// Unloaded round-trip time of an MTU packet over the longest path; only VAI uses it.
     pub base_rtt: Span,
-    /// Bandwidth-delay product in bytes; VAI uses it, too.
+    /// Bandwidth-delay product of the network in bytes; Variable Additive Increase (VAI) uses it,
+    /// too.
     pub bdp: f64,
-    /// Weight of the newest share of marked bytes: 1/16 (RFC 8257).
+    /// Weight of the newest share of marked bytes in the moving average: 1/16 (RFC 8257).
     pub g: f32,
-    /// First estimate of that share: 1, so that the first mark halves (RFC 8257).
+    /// Initial estimate of the share of marked bytes: 1, so that the first mark halves the window
+    /// (RFC 8257).
     pub alpha: f32,
-    /// Smallest window after a cut in bytes: two packets (RFC 5681 eq. 4).
+    /// Smallest congestion window in bytes after a cut: two packets (RFC 5681 eq. 4).
     pub min_wnd: u32,
-    /// First window in packets: 10 (RFC 6928).
+    /// Initial congestion window in packets: 10 (RFC 6928).
     pub start_cwnd: f32,
-    /// Packets added a round trip: 1 (RFC 5681).
+    /// Packets by which congestion avoidance raises the window in a round trip: 1 (RFC 5681).
     pub ai: f32,
     /// Largest window in packets: five bandwidth-delay products, the queue of a switch that drops.
     pub max_cwnd: f32,
 }
 
 impl DctcpConfig {
-    /// Returns the defaults on `network`.
+    /// Returns DCTCP's default parameters for `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // windows are in single precision
     pub fn new(network: &NetworkProfile) -> Self {
@@ -78,7 +81,9 @@ impl SenderParameters for DctcpConfig {
 }
 
 impl FairParameters for DctcpConfig {
-    /// DCTCP has no target delay: it aims at the smallest queue that a switch may mark.
+    /// Returns parameters of Variable Additive Increase with the base round-trip time as target
+    /// delay. DCTCP itself has no target delay: it aims at the smallest queue that a switch may
+    /// mark.
     fn vai(&self) -> VaiConfig {
         let target = self.base_rtt.as_f64();
         VaiConfig::of_delay(self.base_rtt, self.bdp, target, self.ai * self.mtu as f32)

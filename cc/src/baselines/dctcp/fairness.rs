@@ -27,7 +27,7 @@ impl FairCc for Dctcp {
 }
 
 impl Dctcp {
-    /// Processes a report as DCTCP does by itself.
+    /// Processes a report as DCTCP does without VAI and SF.
     #[inline(never)]
     fn on_any_fairly(
         &mut self,
@@ -40,7 +40,7 @@ impl Dctcp {
         fairness.set_reference(self.cwnd);
     }
 
-    /// Processes an acknowledgement outside of slow start.
+    /// Processes an acknowledgement outside of slow start, with VAI and SF.
     #[inline(always)]
     fn on_ack_fairly(
         &mut self,

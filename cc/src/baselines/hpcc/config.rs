@@ -11,18 +11,18 @@ use crate::network::NetworkProfile;
 /// thesis (table 3.1), rates scaled from its 100 Gb/s to this network's.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HpccConfig {
-    /// Largest packet in nominal bytes; also the burst.
+    /// Size of a full packet in nominal bytes, which may leave back to back.
     pub mtu: u32,
-    /// Unloaded round-trip time, `T`: the longest of the network.
+    /// Round-trip time of the idle network over its longest path (`T`).
     pub base_rtt: Span,
-    /// Initial and largest rate of a sender.
+    /// Rate of the sender's link: its initial and its largest rate.
     pub line: Rate,
     /// All flows use [`HpccConfig::base_rtt`] as `T`, as HPCC's simulator does (`GLOBAL_T`);
     /// otherwise each uses the smallest round trip that it measured.
     pub global_t: bool,
     /// Added to the reference rate a round trip (`W_AI` over `T`): a two-thousandth of the line, 50 Mb/s of 100 Gb/s.
     pub ai: Rate,
-    /// Target utilisation: 0.95.
+    /// Utilisation of the busiest link at which HPCC aims: 0.95.
     pub eta: f32,
     /// Additive increases in a row before a multiplicative one (`maxStage`): 5.
     pub max_stage: u8,
@@ -36,7 +36,7 @@ pub struct HpccConfig {
 }
 
 impl HpccConfig {
-    /// Returns the defaults on `network`.
+    /// Returns HPCC's default parameters for `network`.
     #[must_use]
     pub fn new(network: &NetworkProfile) -> Self {
         let least = |share: u64| Rate((network.line.0 / share).max(1_000_000));
@@ -79,7 +79,7 @@ tunable! {
 }
 
 impl SenderParameters for HpccConfig {
-    /// Asks the peer to return each packet's telemetry.
+    /// Asks the peer for an ACK per packet that returns the packet's in-band telemetry.
     fn acks(&self) -> AckStyle {
         AckStyle { each_packet: true, telemetry: true, ..AckStyle::default() }
     }

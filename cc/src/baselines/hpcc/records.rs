@@ -12,7 +12,7 @@ use crate::controller::{Hops, IntHop, LANES};
 /// tiers.
 const INLINE: usize = 5;
 
-/// Bytes in a unit of [`QueueRecord::queue`].
+/// Bytes per unit of a stored queue length ([`QueueRecord::queue`]).
 const UNIT: u32 = 128;
 
 /// Value of [`Records::path`] that no path length reaches: the records belong to no path, or to
@@ -26,24 +26,24 @@ pub(super) struct Records {
     more: Option<Box<OverflowRecords>>,
     at: [u32; INLINE],
     tx_bytes: [u32; INLINE],
-    /// Low bits of the queue's number.
+    /// Low 16 bits of the number of each record's queue.
     hop: [u16; INLINE],
-    /// Bytes that remained in the queue, in units of [`UNIT`].
+    /// Bytes that remained in each record's queue, in units of [`UNIT`].
     queue: [u16; INLINE],
-    /// Number of inline records that may be used.
+    /// Number of inline records that this flow may use, at most [`INLINE`].
     here: u8,
     /// Number of inline records in the order of one path if all others are unused; otherwise
     /// [`SEVERAL_PATHS`].
     path: u8,
 }
 
-/// Records of further queues.
+/// Records of the queues beyond the first [`INLINE`].
 #[derive(Clone, Debug)]
 struct OverflowRecords {
     last: Box<[QueueRecord]>,
 }
 
-/// One record of a queue.
+/// Telemetry of one switch queue, as its last packet brought it.
 #[derive(Clone, Copy, Debug, Default)]
 struct QueueRecord {
     at: u32,
@@ -52,19 +52,21 @@ struct QueueRecord {
     queue: u16,
 }
 
-/// The busiest link among those whose records were compared.
+/// Utilisation of the busiest link among those whose records were compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BusiestLink {
-    /// Bits of `u`, which sort like signed numbers; negative if none was compared.
+    /// Bits of the utilisation `u`, which sort like signed numbers; negative if no link was
+    /// compared.
     utilisation: i32,
-    /// Time between its records in nanoseconds.
+    /// Time between the two records of the busiest link, in nanoseconds.
     between: u32,
 }
 
 impl BusiestLink {
     const NONE: Self = Self { utilisation: -1, between: 0 };
 
-    /// Returns `u` and the time between its records in nanoseconds; `None` if none was compared.
+    /// Returns the utilisation of the busiest link and the time between its two records in
+    /// nanoseconds; `None` if no link was compared.
     #[inline(always)]
     pub(super) fn measurement(self) -> Option<(f32, f32)> {
         let utilisation = f32::from_bits(self.utilisation.cast_unsigned());
@@ -109,27 +111,27 @@ const fn float(number: u32) -> f32 {
     number.cast_signed() as f32
 }
 
-/// Returns all bits set where `a` is less than `b`, for numbers of 31 bits.
+/// Returns a word of ones if `a` is less than `b`, and zero otherwise, for numbers of 31 bits.
 #[inline(always)]
 const fn where_less(a: u32, b: u32) -> u32 {
     (a.wrapping_sub(b).cast_signed() >> 31).cast_unsigned()
 }
 
-/// Returns the shorter of two queues in bytes, from their lengths in units.
+/// Returns the shorter of two lengths of a queue in bytes, from the lengths in units of [`UNIT`].
 #[inline(always)]
 fn shorter_queue(now: u32, last: u16) -> u32 {
     let last = u32::from(last);
     last.wrapping_add(now.wrapping_sub(last) & where_less(now, last)) * UNIT
 }
 
-/// Returns bytes in units, at most 16 bits.
+/// Returns a queue length of `bytes` in units of [`UNIT`], saturating at 16 bits.
 #[inline(always)]
 const fn units(bytes: u32) -> u32 {
     let units = bytes / UNIT;
     (units | where_less(0xffff, units)) & 0xffff
 }
 
-/// Returns the low bits of a queue's number.
+/// Returns the low 16 bits of a queue's number.
 #[inline(always)]
 const fn low(hop: u32) -> u16 {
     (hop & 0xffff) as u16
@@ -169,7 +171,7 @@ impl Records {
         }
     }
 
-    /// Returns the bytes of state, heap memory included.
+    /// Returns the bytes that the records occupy, heap memory included.
     pub(super) fn bytes(&self) -> usize {
         size_of_val(self)
             + self.more.as_ref().map_or(0, |more| size_of_val(&**more) + size_of_val(&*more.last))
@@ -179,18 +181,20 @@ impl Records {
         usize::from(self.here) + self.more.as_ref().map_or(0, |more| more.last.len())
     }
 
-    /// Returns whether there are no records.
+    /// Returns whether no queue has a record yet.
     pub(super) fn is_empty(&self) -> bool {
         (0..self.len()).all(|place| self.get(place).at == 0)
     }
 
-    /// Returns whether `hops` are few and of the remembered queues, in the same order.
+    /// Returns whether `hops` are at most [`LANES`], and of the queues remembered, in the same
+    /// order.
     #[inline(always)]
     pub(super) fn match_short_path(&self, hops: &Hops) -> bool {
         usize::from(hops.len()) <= LANES && self.match_first(hops)
     }
 
-    /// Returns whether the first of `hops` are of the remembered queues, in the same order.
+    /// Returns whether the first [`LANES`] of `hops` are of the queues remembered, in the same
+    /// order.
     #[inline(always)]
     fn match_first(&self, hops: &Hops) -> bool {
         let (Some(lanes), Some(hop)) = (hops.lanes(), self.hop.first_chunk::<LANES>()) else {
@@ -229,7 +233,8 @@ impl Records {
         busiest
     }
 
-    /// Compares and remembers the record behind the first [`LANES`].
+    /// Compares the fifth record of a path, the one after the first [`LANES`], with the last record
+    /// of its queue, and remembers it.
     fn advance_fifth(&mut self, hops: &Hops, in_base: f32, busiest: &mut BusiestLink) {
         if let Some(hop) = hops.get(LANES) {
             let now = QueueRecord::from_hop(&hop);
@@ -238,7 +243,8 @@ impl Records {
         }
     }
 
-    /// Compares and remembers the records of any path.
+    /// Compares the records `hops` of any path with the last ones of their queues, and remembers
+    /// them.
     pub(super) fn compare_any(&mut self, hops: &Hops, in_base: f32) -> BusiestLink {
         let fifth = hops.get(LANES).is_none_or(|hop| low(hop.hop) == self.hop[LANES]);
         if fifth && self.match_first(hops) {
@@ -259,7 +265,7 @@ impl Records {
         busiest
     }
 
-    /// Returns the value of [`Records::path`] after `hops` were remembered.
+    /// Returns the value for [`Records::path`] after the records `hops` were remembered.
     fn single_path_len(&self, hops: &Hops) -> u8 {
         let (len, here) = (usize::from(hops.len()), usize::from(self.here));
         let in_order = hops.iter().enumerate().all(|(place, hop)| {

@@ -14,26 +14,27 @@ const LARGEST: &str = "the smallest window to 2 GB";
 /// check validates the result.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MprdmaConfig {
-    /// The slower of the two ends' links.
+    /// Rate of the slower of the two ends' links.
     pub link_rate: Rate,
-    /// Unloaded round-trip time.
+    /// Round-trip time of the idle network.
     pub base_rtt: Span,
-    /// A whole packet in nominal bytes.
+    /// Size of a full packet in nominal bytes (UDP payload and 48 bytes for headers).
     pub mtu: u32,
-    /// First window in bytes: one bandwidth-delay product.
+    /// Initial congestion window in bytes: one bandwidth-delay product.
     pub start_window: u64,
-    /// Largest window in bytes: 1.5 bandwidth-delay products, as the other window algorithms here.
+    /// Largest congestion window in bytes: 1.5 bandwidth-delay products, as the other window
+    /// algorithms here.
     pub max_window: u64,
-    /// Smallest window in bytes: one MTU.
+    /// Smallest congestion window in bytes: one packet.
     pub min_window: u32,
-    /// Packets a window grows by in a round trip without marks: 1.
+    /// Packets by which the window grows in a round trip without marks: 1.
     pub increase: f32,
-    /// Packets a marked packet takes off the window: 0.5.
+    /// Packets by which each marked packet lowers the congestion window: 0.5.
     pub decrease: f32,
 }
 
 impl MprdmaConfig {
-    /// Returns the paper's constants for `network`.
+    /// Returns the window parameters for `network`, with the MP-RDMA paper's constants.
     #[must_use]
     pub fn new(network: &NetworkProfile) -> Self {
         let rtt = network.base_rtt.max(network.min_base_rtt.unwrap_or(Span::ZERO));

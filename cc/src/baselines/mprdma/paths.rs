@@ -1,4 +1,4 @@
-//! The virtual paths of MP-RDMA.
+//! Path selector of MP-RDMA: each ACK clocks out a packet on its own virtual path.
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,7 @@ const CLOCKS: usize = 12;
 /// Parameters of [`AckClockedPaths`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct AckClockedConfig {
-    /// Number of virtual paths.
+    /// Number of virtual paths (UDP source ports).
     pub paths: u16,
     /// Probability that a window's worth of packets holds one that probes a new path: 0.01.
     pub probe: f64,
@@ -27,7 +27,7 @@ pub struct AckClockedConfig {
 }
 
 impl AckClockedConfig {
-    /// Returns the paper's constants.
+    /// Returns the paper's parameters, over `paths` virtual paths.
     #[must_use]
     pub const fn new(paths: u16) -> Self {
         Self { paths, probe: 0.01, marked: true }
@@ -68,19 +68,19 @@ pub struct AckClockedPaths {
     config: Arc<AckClockedConfig>,
     rng: Rng,
     clocks: [u16; CLOCKS],
-    /// Index of the oldest waiting ACK.
+    /// Index of the oldest ACK that waits for its packet in `clocks`.
     oldest: u8,
     held: u8,
     /// Path of the ACK that was used last, while it may clock out a second packet.
     again: Option<u16>,
-    /// A marked ACK waits for a second one.
+    /// One marked ACK arrived and waits for a second one: two marked ACKs clock out one packet.
     half: bool,
-    /// Remaining packets of the current window's worth.
+    /// Packets left of the window's worth, of which at most one probes a new path.
     round: u32,
 }
 
 impl AckClockedPaths {
-    /// Creates a selector without waiting ACKs. `config` must have passed its check.
+    /// Creates a selector for which no ACK waits. `config` must have passed its check.
     #[must_use]
     pub const fn new(config: Arc<AckClockedConfig>, rng: Rng) -> Self {
         Self {
@@ -159,7 +159,7 @@ impl PathSelector for AckClockedPaths {
         }
     }
 
-    /// Discards the waiting ACKs: they belong to a burst that is over.
+    /// Discards the ACKs that wait for their packets: they belong to a burst that is over.
     fn on_idle(&mut self, _now: Time) {
         self.held = 0;
         self.again = None;

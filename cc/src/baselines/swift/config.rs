@@ -12,17 +12,17 @@ use crate::network::NetworkProfile;
 /// RDMA Networks"), table 3.1, scaled from its network of 4.16 us to this one.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SwiftConfig {
-    /// Largest packet in nominal bytes: "one packet" of a window.
+    /// Size of a full packet in nominal bytes: "one packet" of a window.
     pub mtu: u32,
-    /// Unloaded round-trip time, the initial value of the smoothed one.
+    /// Round-trip time of the idle network, the initial value of the smoothed one.
     pub base_rtt: Span,
-    /// Base target delay: 1.2 base RTTs (5 us of 4.16 us, table 3.1).
+    /// Target delay before scaling by hops and by flow: 1.2 base RTTs (5 us of 4.16 us, table 3.1).
     pub base_target: Span,
     /// Delay added per hop: 0.48 base RTTs (2 us of 4.16 us, table 3.1). Switches that trim hold
     /// one bandwidth-delay product, so that no delay exceeds two base RTTs and the target must lie
     /// below; there it is 0.24.
     pub per_hop: Span,
-    /// Number of hops of a path without telemetry: 1.
+    /// Number of switches assumed on a path without telemetry: 1.
     pub hops: u8,
     /// Largest delay that flow-based scaling adds: five base targets (table 3.1); with trimming 0.4
     /// base RTTs.
@@ -32,9 +32,10 @@ pub struct SwiftConfig {
     pub fs_min_cwnd: f32,
     /// Window in packets at and above which flow-based scaling adds nothing: 100 (table 3.1).
     pub fs_max_cwnd: f32,
-    /// Packets added a round trip: 1 (uet-htsim; the thesis' 50 Mb/s is a sixtieth of that).
+    /// Packets by which the window grows in a round trip: 1 (uet-htsim; the thesis' 50 Mb/s is a
+    /// sixtieth of that).
     pub ai: f32,
-    /// Weight of the excess delay in a decrease: 0.8 (table 3.1).
+    /// Weight of the delay above the target in a decrease of the window: 0.8 (table 3.1).
     pub beta: f32,
     /// Largest share of the window lost in one decrease: 0.5 (table 3.1).
     pub max_mdf: f32,
@@ -51,13 +52,13 @@ pub struct SwiftConfig {
     /// of every window algorithm (the thesis uses that simulator); otherwise only while the window
     /// is less than a packet.
     pub rate: bool,
-    /// Time-outs in a row that leave the smallest window (`RETX_RESET_THRESHOLD`,
+    /// Consecutive timeouts after which the window becomes the smallest (`RETX_RESET_THRESHOLD`,
     /// section 3.6, without a value): 5.
     pub retx_reset: u8,
 }
 
 impl SwiftConfig {
-    /// Returns the defaults on `network`.
+    /// Returns Swift's default parameters for `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // windows are in single precision
     pub fn new(network: &NetworkProfile) -> Self {

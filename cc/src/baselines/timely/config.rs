@@ -10,43 +10,46 @@ use crate::network::NetworkProfile;
 /// Delay: Lessons Learnt from Analysis of DCQCN and TIMELY", CoNEXT 2016, lists them); they are scaled to the network.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TimelyConfig {
-    /// The sender's line.
+    /// Rate of the sender's link.
     pub line: Rate,
-    /// Bandwidth-delay product in bytes.
+    /// Bandwidth-delay product of the network in bytes.
     pub bdp: f32,
-    /// Time by which the gradient is normalised: the base RTT (20 us in the paper).
+    /// Time by which the gradient of the delay is divided to normalise it: the base RTT (20 us in
+    /// the paper).
     pub min_rtt: Span,
     /// Delay below which the rate only rises: 2.5 base RTTs (50 us of 20 us). Switches that trim hold
     /// one bandwidth-delay product, so no delay exceeds two base RTTs; there 1.25.
     pub t_low: Span,
     /// Delay above which the rate only falls: 25 base RTTs (500 us of 20 us); with trimming 1.75.
     pub t_high: Span,
-    /// Weight of the newest difference of round-trip times: 0.875.
+    /// Weight of the newest difference of round-trip times in the moving average: 0.875.
     pub alpha: f32,
-    /// Weight of the gradient in a decrease: 0.8.
+    /// Weight of the delay gradient in a decrease of the rate: 0.8.
     pub beta: f32,
-    /// Additive increase: a thousandth of the line (10 Mb/s of 10 Gb/s).
+    /// Step by which additive increase raises the rate: a thousandth of the line (10 Mb/s of 10
+    /// Gb/s).
     pub delta: Rate,
-    /// Additive steps at once in hyper-active increase: 5 (`N`).
+    /// Additive steps that hyper-active increase takes at once: 5 (`N`).
     pub hai: u8,
     /// Completion events in a row with a negative gradient that start hyper-active increase: 5.
     pub hai_after: u8,
     /// Bytes of a segment: 16 KiB, the paper's smallest (its largest, 64 KiB, is half of this
     /// network's pipe). The rate changes after each segment, and a segment leaves back to back.
     pub segment: u32,
-    /// Smallest rate: a thousandth of the line.
+    /// Smallest sending rate: a thousandth of the link's.
     pub min_rate: Rate,
     /// First rate over the line's: 1, like the other rates here. The paper gives a new flow one share
     /// more than the host has flows, which one context cannot know.
     pub start: f32,
-    /// Factor of the rate after a loss: 0.5 (no source; the paper's network has no losses).
+    /// Factor by which a loss multiplies the rate: 0.5 (no source; the paper's network has no
+    /// losses).
     pub loss_cut: f32,
     /// Limit of the bytes in flight in bandwidth-delay products: 0 for none.
     pub window: f32,
 }
 
 impl TimelyConfig {
-    /// Returns the defaults on `network`.
+    /// Returns TIMELY's default parameters for `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation)] // single precision is the rates'
     pub fn new(network: &NetworkProfile) -> Self {
@@ -76,7 +79,7 @@ impl TimelyConfig {
         }
     }
 
-    /// Returns the limit of the bytes in flight, if any.
+    /// Returns the limit of the bytes in flight; `None` if there is none.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, not negative
     pub(super) fn window_bytes(&self) -> Option<u64> {
         (self.window > 0.0).then_some((self.window * self.bdp) as u64)

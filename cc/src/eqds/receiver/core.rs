@@ -6,13 +6,13 @@ use squall_base::{Span, Time};
 /// Share of arriving packets that may have been trimmed before the receiver cuts its grants
 /// (uet-htsim's `_target_congestion`, which counts marked packets).
 const TARGET: f64 = 0.3;
-/// Share of the line that each period below the target adds.
+/// Share of the line by which grants rise in each period with few trimmed packets.
 const INCREASE: f64 = 0.01;
-/// Weight of the trimmed share in a cut.
+/// Factor from the share of trimmed packets to the relative cut of the grants.
 const DECREASE: f64 = 0.5;
-/// Weight of the latest period in the average.
+/// Weight of the latest period in the moving average of the share of trimmed packets.
 const WEIGHT: f64 = 0.5;
-/// Smallest share of the line that is granted.
+/// Smallest share of its line that the receiver grants.
 const LEAST: f64 = 0.01;
 
 /// Share of its line that a receiver may grant so that its grants fit through an oversubscribed
@@ -25,7 +25,8 @@ const LEAST: f64 = 0.01;
 #[derive(Clone, Debug)]
 pub(super) struct CoreCapacity {
     period: Span,
-    /// End of the current period; a period begins with the first packet after the previous one.
+    /// Time at which the current measurement period ends; a period begins with the first packet
+    /// after the previous one.
     end: Time,
     whole: u32,
     trimmed: u32,
@@ -54,7 +55,7 @@ impl CoreCapacity {
         changed.then_some(self.share)
     }
 
-    /// Ends a period in which at least one packet arrived.
+    /// Adapts the share of the line to grant at the end of a period.
     fn adapt(&mut self) {
         let trimmed =
             f64::from(self.trimmed) / (f64::from(self.trimmed) + f64::from(self.whole)).max(1.0);

@@ -5,30 +5,30 @@ use alloc::vec::Vec;
 
 use squall_base::{Span, Time};
 
-/// One active sender.
+/// A sender that has a message to this receiver under way.
 #[derive(Clone, Copy, Debug)]
 struct ActiveSender {
     source: u32,
-    /// Number of messages that began and did not end.
+    /// Messages of the sender that began and have not ended.
     messages: u32,
-    /// Time of the last packet from, or list with, this sender.
+    /// Time at which a packet of this sender, or a list with it, last arrived.
     last_seen: Time,
 }
 
-/// The set of active senders. It grows with the number of senders, never with packets.
+/// The senders that have a message under way. Memory grows with their number, never with packets.
 #[derive(Clone, Debug)]
 pub(super) struct ActiveSenders {
     /// Active senders in ascending order of their number.
     list: Vec<ActiveSender>,
     /// Silence after which a sender is removed: its last packet may have been lost.
     idle: Span,
-    /// No sender reaches that silence before this time.
+    /// Earliest time at which a sender can have been silent for `idle`.
     sweep_at: Time,
-    /// Group and latest round of each group whose list was accepted.
+    /// Number of each group whose sender list was accepted, and the latest round of its incasts.
     rounds: Vec<(u32, u32)>,
 }
 
-/// Number of groups whose latest round is remembered; the oldest is forgotten first.
+/// Number of groups whose latest round of incasts is remembered; the oldest is forgotten first.
 const GROUPS: usize = 64;
 
 impl ActiveSenders {
@@ -36,7 +36,7 @@ impl ActiveSenders {
         Self { list: Vec::new(), idle, sweep_at: Time::NEVER, rounds: Vec::new() }
     }
 
-    /// Returns the number of active senders.
+    /// Returns the number of senders with a message under way.
     pub(super) const fn len(&self) -> usize {
         self.list.len()
     }
@@ -82,7 +82,7 @@ impl ActiveSenders {
         true
     }
 
-    /// Marks `source` as active and returns its place.
+    /// Adds `source` to the active senders if it is not among them, and returns its index.
     fn add(&mut self, now: Time, source: u32) -> usize {
         if self.list.is_empty() {
             self.sweep_at = now + self.idle;
@@ -96,7 +96,7 @@ impl ActiveSenders {
         }
     }
 
-    /// Removes the senders that have been silent for too long.
+    /// Removes the senders that have been silent for longer than `idle`.
     pub(super) fn sweep(&mut self, now: Time) {
         if now < self.sweep_at {
             return;

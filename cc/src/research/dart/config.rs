@@ -15,14 +15,14 @@ use crate::tuning::{Parameter, Setting, Tunable};
 /// Parameters of [`crate::Dart`] and its receiver, and those of the DCQCN it falls back to.
 #[derive(Clone, Debug)]
 pub struct DartConfig {
-    /// Dart's own parameters.
+    /// Parameters that Dart adds to DCQCN.
     pub own: DartParameters,
     /// Parameters of the fall-back: DCQCN's own defaults (section VI-A: "following DCQCN's
     /// recommendations").
     pub dcqcn: Arc<DcqcnConfig>,
 }
 
-/// Dart's own parameters.
+/// Parameters that Dart adds to DCQCN.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DartParameters {
     /// Limit of the bytes in flight in bandwidth-delay products: 1; 0 for none, as in the paper.
@@ -43,7 +43,7 @@ pub struct DartParameters {
 }
 
 impl DartConfig {
-    /// Returns the defaults on `network`.
+    /// Returns Dart's default parameters for `network`.
     #[must_use]
     pub fn new(network: &NetworkProfile) -> Self {
         let rtt = network.base_rtt.max(network.min_base_rtt.unwrap_or(Span::ZERO));
@@ -51,7 +51,7 @@ impl DartConfig {
         Self { own, dcqcn: Arc::new(DcqcnConfig::new(network)) }
     }
 
-    /// Returns the limit of the bytes in flight, at least a packet.
+    /// Returns the limit of the bytes in flight, at least a packet; `None` for no limit.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, not negative
     pub(super) fn window_bytes(&self) -> Option<u64> {
         let bytes = (self.own.cap * self.dcqcn.bdp) as u64;
@@ -73,7 +73,7 @@ tunable! {
         "silence after which a receiver no longer counts a sender: 50 base RTTs";
 }
 
-/// The parameters are the union of the two parts' parameters.
+/// The parameters are Dart's own and those of DCQCN together.
 impl Tunable for DartConfig {
     const PARAMETERS: &'static [Parameter<Self>] = &[];
 

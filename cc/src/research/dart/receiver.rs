@@ -16,7 +16,7 @@ use crate::controller::{
 /// packets arrive.
 pub(crate) const MAX_LISTED_SENDERS: usize = 256;
 
-/// Arrivals in a window.
+/// Bytes and marks that arrived in a measurement window.
 #[derive(Clone, Copy, Debug, Default)]
 struct WindowCounts {
     bytes: u64,
@@ -30,16 +30,16 @@ pub struct DartReceiver {
     notify: NotifyReceiver,
     senders: ActiveSenders,
     state: Congestion,
-    /// Observation of the last window, which may differ from the state.
+    /// Congestion observed in the last measurement window, which may differ from the state.
     last_observed: Congestion,
     window_start: Time,
     arrived: WindowCounts,
-    /// Bytes and duration of the previous window; zero after a pause.
+    /// Bytes that arrived in the previous measurement window, and its duration; zero after a pause.
     before: (u64, Span),
 }
 
 impl DartReceiver {
-    /// Creates a receiver without active senders.
+    /// Creates a receiver that knows no senders.
     #[must_use]
     pub fn new(config: ShareConfig) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl DartReceiver {
         }
     }
 
-    /// Returns the observed congestion.
+    /// Returns the place of congestion as this receiver sees it: none, its own port or elsewhere.
     #[must_use]
     pub const fn congestion(&self) -> Congestion {
         self.state
@@ -69,13 +69,14 @@ impl DartReceiver {
         }
     }
 
-    /// Returns whether `bytes` in `time` fill the line.
+    /// Returns whether `bytes` that arrived in `time` fill the receiver's line (the part theta of
+    /// it).
     fn fills_line(&self, bytes: u64, time: Span) -> bool {
         bytes as f64 * 8e9
             >= f64::from(self.config.theta) * self.config.line.0 as f64 * time.as_f64()
     }
 
-    /// Ends the window if it is over at `now`.
+    /// Ends the measurement window if it is over at `now`.
     fn end_window(&mut self, now: Time) {
         let lasted = now.since(self.window_start);
         if lasted < self.config.window {
@@ -98,7 +99,7 @@ impl DartReceiver {
         self.window_start = now;
     }
 
-    /// Returns whether marks are reported to the sender.
+    /// Returns whether ACKs report marks to the sender, or hide them.
     fn reports_marks(&self, now: Time) -> bool {
         match self.state {
             Congestion::Receiver => false,

@@ -13,7 +13,7 @@ use crate::network::NetworkProfile;
 /// (chapter 5) gives them.
 #[derive(Clone, Debug)]
 pub struct SpercConfig {
-    /// Largest packet in nominal bytes; also the burst.
+    /// Size of a full packet in nominal bytes, which may leave back to back.
     pub mtu: u32,
     /// Unloaded round trip of the network's longest path: the interval of rate packets and the
     /// length of an epoch.
@@ -35,12 +35,12 @@ pub struct SpercConfig {
     /// Largest part of the line for a host's rate packets, which leave less often if there are many
     /// flows: 0.02.
     pub control: f32,
-    /// State that the flows of this host share.
+    /// Number of open flows and of speculative packets, which the flows of this host share.
     pub(super) starts: Arc<Starts>,
 }
 
 impl SpercConfig {
-    /// Returns the defaults on `network`.
+    /// Returns s-PERC's default parameters for `network`.
     #[must_use]
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, not negative
     pub fn new(network: &NetworkProfile) -> Self {
@@ -57,7 +57,8 @@ impl SpercConfig {
         }
     }
 
-    /// Returns a bandwidth-delay product in bytes, at least a packet.
+    /// Returns the window of a flow without a rate: a bandwidth-delay product in bytes, at least a
+    /// packet.
     pub(super) fn window(&self) -> u64 {
         self.line.bytes_in(self.base_rtt).max(self.mtu.into())
     }

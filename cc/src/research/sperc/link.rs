@@ -15,7 +15,7 @@ const SAME: f64 = 1e-6;
 /// better one.
 const LEAST: f64 = 1e-4;
 
-/// Parameters that all links of a switch share.
+/// Parameters of s-PERC that all links of a switch share.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SpercLinkParameters {
     /// Length of a round: at least a round trip of rate packets. A link remembers the largest rate
@@ -27,17 +27,17 @@ pub struct SpercLinkParameters {
     pub forget: Span,
 }
 
-/// Sums over the flows that a link counts.
+/// Sums over the flows that one link counts.
 #[derive(Clone, Copy, Debug, Default)]
 struct FlowSums {
-    /// Sum of the rates of flows limited elsewhere: `SumE`.
+    /// Sum of the rates, in b/s, of the flows that other links limit: `SumE`.
     elsewhere: f64,
-    /// Sum of the weights of flows limited here: `NumB`.
+    /// Sum of the weights of the flows that this link limits: `NumB`.
     here: f64,
 }
 
 impl FlowSums {
-    /// Returns the contribution of a flow to the sums.
+    /// Returns the part of the sums that a flow with this entry contributes.
     fn contribution(entry: &LinkEntry) -> Self {
         let share = 1.0 / f64::from(entry.weight.max(1));
         match entry.state {
@@ -54,7 +54,8 @@ impl FlowSums {
         self.here += part.here;
     }
 
-    /// Subtracts a contribution. Rounding may leave a negative rest, which becomes zero.
+    /// Subtracts a flow's contribution from the sums. Rounding may leave a negative rest, which
+    /// becomes zero.
     fn remove(&mut self, part: Self) {
         self.elsewhere = (self.elsewhere - part.elsewhere).max(0.0);
         self.here = (self.here - part.here).max(0.0);
@@ -73,11 +74,11 @@ impl PeriodCounter {
     }
 }
 
-/// The s-PERC state of one link.
+/// A link's state of s-PERC: sums over its flows, from which it computes rates.
 #[derive(Clone, Debug)]
 pub struct SpercLink {
     parameters: SpercLinkParameters,
-    /// Capacity for data in b/s: `c`.
+    /// Capacity of the link for data in b/s: `c`.
     capacity: f64,
     sums: FlowSums,
     /// Sums over the flows counted so far in this sweep. They replace `sums` when the next sweep
@@ -91,12 +92,12 @@ pub struct SpercLink {
     round: PeriodCounter,
 }
 
-/// Result of a rate packet's visit to a link.
+/// Result of processing a rate packet at a link.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LinkVisit {
     /// Rate that the link offers a flow that it limits, in b/s of weight one: `b`.
     pub bottleneck: f64,
-    /// The link did not count the flow before.
+    /// The link did not count the flow before this rate packet.
     pub is_new: bool,
 }
 
@@ -154,7 +155,7 @@ impl SpercLink {
         Some(LinkVisit { bottleneck, is_new })
     }
 
-    /// Ends the rounds and sweeps that are over.
+    /// Starts new rounds and sweeps whose time has come.
     fn pass_time(&mut self, now: Time) {
         match self.round.advance(now, self.parameters.round) {
             0 => {}
@@ -168,7 +169,7 @@ impl SpercLink {
         }
     }
 
-    /// Removes a flow from the sums. Returns true if it was not in them.
+    /// Removes a flow from the link's sums. Returns true if it was not in them.
     fn forget(&mut self, entry: &LinkEntry) -> bool {
         let age = (self.sweep.0 as u16).wrapping_sub(entry.sweep);
         if entry.state == LinkState::New || age > 1 {
@@ -182,7 +183,7 @@ impl SpercLink {
     }
 }
 
-/// Returns a rate in the precision that packets carry.
+/// Rounds a rate to the precision with which rate packets carry it.
 #[allow(clippy::cast_possible_truncation)] // a rate
 const fn single(rate: f64) -> f32 {
     rate as f32

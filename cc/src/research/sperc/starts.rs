@@ -13,22 +13,24 @@ const LIVE: usize = 8;
 /// The flows of one host. Only one thread at a time works on the contexts of an endpoint.
 #[derive(Debug, Default)]
 pub(super) struct Starts {
-    /// Number of open flows.
+    /// Number of flows of this host that are open.
     open: AtomicU32,
-    /// Epoch of the last start or end, and the number of flows open when it began.
+    /// Epoch in which a flow last started or ended, and the number of flows open when that epoch
+    /// began.
     epoch: AtomicU32,
     before: AtomicU32,
-    /// Epoch and next packet number, indexed by epoch modulo the length.
+    /// Number of an epoch, and the number of its next speculative packet, indexed by the epoch
+    /// modulo the length.
     counters: [(AtomicU32, AtomicU32); LIVE],
 }
 
-/// Returns the epoch of a time; wraps.
+/// Returns the number of the epoch in which a time lies; wraps.
 pub(super) fn epoch_of(now: Time, length: Span) -> u32 {
     now.0.checked_div(length.0).unwrap_or(0) as u32
 }
 
 impl Starts {
-    /// Returns the number of open flows, at least one.
+    /// Returns the number of open flows of this host, at least one.
     pub(super) fn open(&self) -> u16 {
         u16::try_from(self.open.load(Relaxed)).unwrap_or(u16::MAX).max(1)
     }
@@ -39,7 +41,7 @@ impl Starts {
         }
     }
 
-    /// Records that a flow starts in `epoch`.
+    /// Records that a flow of this host starts in `epoch`.
     pub(super) fn start(&self, epoch: u32) -> StartEpoch {
         self.enter(epoch);
         self.open.fetch_add(1, Relaxed);
@@ -51,7 +53,7 @@ impl Starts {
         StartEpoch { epoch, weight }
     }
 
-    /// Records that a flow ends in `epoch`.
+    /// Records that a flow of this host ends in `epoch`.
     pub(super) fn end(&self, epoch: u32) {
         self.enter(epoch);
         let open = self.open.load(Relaxed);

@@ -6,32 +6,33 @@ use squall_base::{Span, Time};
 use super::link::LinkVisit;
 use crate::controller::{RatePacket, Speculation};
 
-/// Number of epochs remembered. Of each older epoch one packet passes.
+/// Number of epochs whose entry a link remembers. Of each older epoch one packet passes.
 const REMEMBERED: usize = 64;
 
-/// Parameters that all window tables of a network share.
+/// Parameters of 1RC that all window tables of a network share.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct WindowTableParameters {
     /// Length of an epoch: the longest unloaded round trip of the network.
     pub epoch: Span,
-    /// Bytes of a full packet.
+    /// Size of a full packet in bytes.
     pub mtu: u32,
-    /// Largest number of packets of an entry: a bandwidth-delay product.
+    /// Largest number of speculative packets that an epoch's entry allows: a bandwidth-delay
+    /// product.
     pub most: u16,
     /// Time by which the clocks of hosts, which count the epochs, are ahead of the network's.
     pub ahead: Span,
 }
 
-/// The window table of a link.
+/// A link's table of the speculative packets that it lets through, by epoch.
 #[derive(Clone, Debug)]
 pub struct WindowTable {
     parameters: WindowTableParameters,
-    /// Epoch and number of packets, indexed by epoch modulo the length.
+    /// Epoch and number of packets that pass, indexed by the epoch modulo the length.
     entries: [(u32, u16); REMEMBERED],
 }
 
 impl WindowTable {
-    /// Creates an empty table.
+    /// Creates a table without entries for any epoch.
     #[must_use]
     pub const fn new(parameters: WindowTableParameters) -> Self {
         Self { parameters, entries: [(u32::MAX, 0); REMEMBERED] }
@@ -68,7 +69,7 @@ impl WindowTable {
         (of == epoch).then(|| packet.number < (window / packet.weight.max(1)).max(1))
     }
 
-    /// Returns the number of packets in an epoch at `rate`.
+    /// Returns the number of full packets that `rate` b/s sends in an epoch.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, not negative
     fn window(&self, rate: f64) -> u16 {
         let WindowTableParameters { epoch, mtu, most, .. } = self.parameters;
@@ -87,7 +88,7 @@ impl WindowTable {
         age < REMEMBERED as u32
     }
 
-    /// Returns the remembered epoch with these low bits, if there is one.
+    /// Returns the remembered epoch whose number has these low 7 bits, if there is one.
     fn epoch_of(&self, now: Time, low: u8) -> Option<u32> {
         let next = self.clock(now).wrapping_add(1);
         // The number of low bits' values divides 256.

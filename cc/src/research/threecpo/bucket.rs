@@ -2,21 +2,22 @@
 
 use super::config::ThreeCpoConfig;
 
-/// Tokens of one class. Cycles are counted from the start of the network.
+/// Tokens of one class of flits. Cycles are counted from the start of the network.
 ///
 /// The thesis draws a random number per cycle; here tokens arrive evenly, as in its figures: one
 /// every `WM_MAX / watermark` cycles.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
-    /// Number of tokens; negative in debt, and fractional after fractional costs.
+    /// Number of tokens in the bucket; negative in debt, and fractional after fractional costs.
     tokens: f64,
-    /// Progress towards the next token, in units of the watermark.
+    /// Sum of the watermarks of the cycles since the last token arrived; at `WM_MAX` the next token
+    /// arrives.
     part: f64,
-    /// Cycle up to which the state is valid.
+    /// Cycle up to which the arrival of tokens was computed.
     at: u64,
 }
 
-/// Number of tokens that a packet needs.
+/// Number of tokens with which an operation may leave.
 const WHOLE: f64 = 1.0;
 
 impl Bucket {
@@ -24,7 +25,7 @@ impl Bucket {
         Self { tokens: WHOLE, part: 0.0, at: 0 }
     }
 
-    /// Advances to cycle `now`, with this watermark in each cycle.
+    /// Adds the tokens of the cycles up to `now`, with this watermark in each cycle.
     pub(super) fn advance(&mut self, now: u64, watermark: f64, config: &ThreeCpoConfig) {
         let passed = now.saturating_sub(self.at) as f64;
         self.at = self.at.max(now);
@@ -38,7 +39,7 @@ impl Bucket {
         self.tokens -= tokens;
     }
 
-    /// Returns the first cycle with a whole token if the watermark stays.
+    /// Returns the first cycle in which the bucket holds a whole token if the watermark stays.
     pub(super) fn ready_at(&self, watermark: f64, wm_max: f64) -> u64 {
         if self.tokens >= WHOLE {
             return self.at;

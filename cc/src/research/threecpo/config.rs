@@ -6,24 +6,24 @@
 pub struct ThreeCpoConfig {
     /// Largest watermark (`WM_MAX`), at which a token arrives every cycle: 2468.
     pub wm_max: f64,
-    /// Smallest watermark (`WM_MIN`): 100.
+    /// Smallest watermark (`WM_MIN`), in the unit of `wm_max`: 100.
     pub wm_min: f64,
-    /// Increase of a watermark per probe without congestion (`WM_AI`): 50.
+    /// Amount by which a watermark rises per probe without congestion (`WM_AI`): 50.
     pub ai: f64,
-    /// Latency above which there is congestion (`lat_thresh`): 2000 cycles.
+    /// Latency of a probe above which the network counts as congested (`lat_thresh`): 2000 cycles.
     pub latency: f64,
     /// Latency at which the decrease of a watermark is largest (`max_lat_thresh`): 5000 cycles.
     pub max_latency: f64,
-    /// Largest relative decrease of a watermark (`base_md`): 0.5.
+    /// Largest share of itself by which a watermark decreases at once (`base_md`): 0.5.
     pub md: f64,
-    /// Cost of a matched flit while operations take up to `low_latency` (section 6.2.2,
+    /// Tokens that a matched flit costs while operations take up to `low_latency` (section 6.2.2,
     /// multiplicative increase): 0.8.
     pub low_cost: f64,
-    /// Latency up to which `low_cost` applies: 1000 cycles.
+    /// Latency of operations up to which a matched flit costs `low_cost`: 1000 cycles.
     pub low_latency: f64,
-    /// Cost of a matched flit while operations take at least `high_latency`: 1.
+    /// Tokens that a matched flit costs while operations take at least `high_latency`: 1.
     pub high_cost: f64,
-    /// Latency from which `high_cost` applies: 2000 cycles.
+    /// Latency of operations from which a matched flit costs `high_cost`: 2000 cycles.
     pub high_latency: f64,
     /// Number of flits by which a packet with data is longer than one without (`write_size -
     /// write_ack`): 8.
@@ -31,9 +31,10 @@ pub struct ThreeCpoConfig {
     /// Largest number of tokens of a class saved while those of the other are missing: 1. The
     /// thesis gives no value; its figures have one class, and never show more.
     pub saved: f64,
-    /// Operations of others cost tokens: on. Off leaves the throttling of section 6.1.4.
+    /// Operations of other members cost tokens: on. Off leaves the throttling of section 6.1.4.
     pub multicast: bool,
-    /// Flits that left the network match nothing (section 6.2.2, Fig. 6.6 and 6.7): on.
+    /// Flits that left the network are not matched with others any more (section 6.2.2, Fig. 6.6
+    /// and 6.7): on.
     pub forget: bool,
     /// Decreases are smaller at a low watermark (flow-based scaling, section 6.2.3): on.
     pub fbs: bool,
@@ -70,7 +71,7 @@ impl ThreeCpoConfig {
         Self { multicast: false, fbs: false, ..Self::new() }
     }
 
-    /// Returns the cost of a matched flit while operations take `latency` cycles.
+    /// Returns the tokens that a matched flit costs while operations take `latency` cycles.
     pub(super) fn cost(&self, latency: f64) -> f64 {
         let span = self.high_latency - self.low_latency;
         let far = ((latency - self.low_latency) / span.max(1.0)).clamp(0.0, 1.0);
@@ -84,7 +85,7 @@ impl Default for ThreeCpoConfig {
     }
 }
 
-/// Checks the bounds that depend on each other.
+/// Checks that the lower of two related parameters is not above the other.
 fn ordered(config: &ThreeCpoConfig) -> Result<(), crate::ConfigError> {
     let pairs = [
         ("wm_min", config.wm_min, config.wm_max, "at most wm_max"),

@@ -64,7 +64,7 @@ impl Matching {
         if self.forget { self.local } else { i32::MAX }
     }
 
-    /// Forgets `flits` of `from` that left the network long ago (Fig. 6.7).
+    /// Forgets `flits` flits of member `from` that left the network long ago (Fig. 6.7).
     pub(super) fn expire(&mut self, from: usize, flits: i32) {
         if !self.forget {
             return;

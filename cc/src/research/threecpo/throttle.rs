@@ -28,11 +28,11 @@ use crate::network::NetworkProfile;
 /// Parameters of [`Throttle`]: those of section 6.1.4, times in base round trips of 1000 cycles.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ThrottleConfig {
-    /// Largest packet in nominal bytes; also the burst.
+    /// Size of a full packet in nominal bytes, which may leave back to back.
     pub mtu: u32,
     /// The host's line rate, which is its rate at the largest watermark, the initial one.
     pub line: Rate,
-    /// Unloaded round-trip time.
+    /// Round-trip time of the idle network.
     pub base_rtt: Span,
     /// Round trip above which there is congestion (`lat_thresh`): 2 base ones (2000 cycles). Switches that trim hold one
     /// bandwidth-delay product, so no round trip exceeds two; there 1.25.
@@ -40,11 +40,11 @@ pub struct ThrottleConfig {
     /// Round trip at which the decrease of the watermark is largest (`max_lat_thresh`): 5 base ones
     /// (5000 cycles); with trimming 2.
     pub mlt: Span,
-    /// Largest relative decrease of the watermark (`base_md`): 0.5.
+    /// Largest share of itself by which the watermark decreases at once (`base_md`): 0.5.
     pub bmd: f64,
-    /// Increase of the watermark per round trip without congestion (`WM_AI`): 50.
+    /// Amount by which the watermark rises per round trip without congestion (`WM_AI`): 50.
     pub ai: f64,
-    /// Largest watermark (`WM_MAX`): 2468.
+    /// Largest watermark (`WM_MAX`), at which the host sends at line rate: 2468.
     pub wm_max: f64,
     /// Smallest watermark (`WM_MIN`), 4 % of the line: 100.
     pub wm_min: f64,
@@ -78,7 +78,7 @@ impl ThrottleConfig {
         }
     }
 
-    /// Returns the parameters of the watermark, with nanoseconds in place of cycles.
+    /// Returns the parameters of 3CPO's watermark, with nanoseconds in place of cycles.
     fn of_watermark(&self) -> ThreeCpoConfig {
         ThreeCpoConfig {
             latency: self.lt.as_f64(),
@@ -124,12 +124,12 @@ impl SenderParameters for ThrottleConfig {
     }
 }
 
-/// The limiter of one host: 56 bytes, parameters shared.
+/// Rate limiter of one host: 56 bytes; contexts share the parameters.
 #[derive(Clone, Debug)]
 pub struct Throttle {
     config: Arc<ThrottleConfig>,
     watermark: Watermark,
-    /// A loss happened in this round trip.
+    /// A packet was lost in the current round trip, so a further loss changes nothing.
     lost: bool,
 }
 
@@ -142,7 +142,7 @@ impl Throttle {
         Self { config, watermark, lost: false }
     }
 
-    /// Processes a probe that took `rtt`.
+    /// Updates the watermark after a probe of the network that took `rtt`.
     #[inline(never)]
     fn on_probe(&mut self, rtt: Span) {
         self.watermark.on_probe(&self.config.of_watermark(), rtt.as_f64(), 0);

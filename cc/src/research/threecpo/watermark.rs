@@ -8,13 +8,13 @@ use crate::math::rsqrt;
 /// last probe.
 #[derive(Clone, Debug)]
 pub(super) struct Watermark {
-    /// Current watermark.
+    /// Watermark: tokens arrive every `WM_MAX / value` cycles.
     value: f64,
     /// Reduction of the watermark that would have consumed as many tokens in the previous round
     /// trip (`last_wm_eq`).
     equivalent: f64,
-    /// Tokens consumed beyond those of a round trip (`carry_over`); the thesis does not define
-    /// their count.
+    /// Tokens consumed beyond those that arrive in a round trip (`carry_over`); the thesis does not
+    /// define their count.
     carried: f64,
     /// Tokens that operations of others consumed since the last probe (`global_dec`).
     pub(super) consumed: f64,
@@ -31,8 +31,8 @@ impl Watermark {
         self.value
     }
 
-    /// Returns the reduction of the watermark that would have consumed as many tokens: `X = WM_MAX
-    /// * N / L`.
+    /// Returns the reduction of the watermark that would have consumed as many tokens as operations
+    /// of others did: `X = WM_MAX * N / L`.
     #[cfg(test)]
     pub(super) const fn equivalent(&self) -> f64 {
         self.equivalent
@@ -88,7 +88,8 @@ impl Watermark {
         self.consumed * (1.0 + config.size_diff * (2.0 * (1.0 - share) - 1.0))
     }
 
-    /// Applies lines 16 and 17, 19 and 20.
+    /// Decreases the watermark by the relative amount `md` (algorithm 6 lines 16 and 17, 19 and
+    /// 20).
     fn decrease(&mut self, config: &ThreeCpoConfig, md: f64, equivalent: f64) {
         // The difference is zero when the multicast part consumed everything, so `wm_min` bounds it
         // for the root.

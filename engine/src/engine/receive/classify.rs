@@ -1,5 +1,5 @@
-//! The second step: the sender of a packet, its context, and whether the packet is new. A packet is
-//! looked up once; the transport gets what was found.
+//! The second step of receiving: the sender of a packet, its context, and whether the packet is
+//! new. A packet is looked up once; the transport gets the result.
 
 use super::PacketReceiver;
 use super::parse::DataPacket;
@@ -16,7 +16,7 @@ use crate::reliability::{
 use crate::wire::{self, Dest, Packet, Ses, StdRequest};
 
 impl<M: Memory> PacketReceiver<'_, M> {
-    /// Returns the sender of a data packet, with the context that the packet names.
+    /// Finds the sender of a data packet, and the context that the packet names.
     #[inline]
     pub(super) fn find_origin(&mut self, data: &DataPacket<'_>) -> Option<Origin> {
         match data.pds.dest {
@@ -71,8 +71,8 @@ impl<M: Memory> PacketReceiver<'_, M> {
         None
     }
 
-    /// Handles a packet that is no data packet. The records of switches are those of the packet that
-    /// an acknowledgement is about.
+    /// Handles a packet that is no data packet. The telemetry records of switches describe the
+    /// packet that an acknowledgement is about.
     #[inline]
     pub(super) fn handle_packet_without_data(
         &mut self,
@@ -176,7 +176,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
         self.engine.unmatched.send_nack(step, self.src, (pds, ses));
     }
 
-    /// Records that a packet of a peer was accepted.
+    /// Records that a packet of a peer was accepted, which shows that the peer is alive.
     #[inline]
     pub(in crate::engine) fn record_rx(&mut self, peer: PeerId) {
         if self.engine.peers.get_mut(peer).record_rx(self.now) {

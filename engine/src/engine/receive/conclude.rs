@@ -1,5 +1,5 @@
-//! The last step: the transport learns what became of a packet, so that it acknowledges, refuses or
-//! drops it.
+//! The last step of receiving: the transport learns the outcome of a packet, so that it
+//! acknowledges, refuses or drops it.
 
 use super::PacketReceiver;
 use super::place::Placed;
@@ -8,7 +8,7 @@ use crate::packet_outcome::PacketOutcome;
 use crate::reliability::{Arrival, Delivery};
 
 impl<M: Memory> PacketReceiver<'_, M> {
-    /// Reports to the transport what became of a packet that it delivered, and of those that were
+    /// Reports to the transport the outcome of a packet that it delivered, and of those that were
     /// placed with it.
     #[inline]
     pub(super) fn conclude(&mut self, delivery: Delivery, placed: &Placed, arrival: &Arrival) {
@@ -21,7 +21,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
         }
     }
 
-    /// Reports to the transport what became of a packet that it delivered.
+    /// Reports to the transport how the engine handled a packet that the transport delivered.
     #[inline]
     pub(super) fn conclude_one(&mut self, delivery: Delivery, outcome: PacketOutcome) {
         let (now, pdcs) = (self.now, &mut self.engine.pdcs);

@@ -98,7 +98,7 @@ impl Engine {
 }
 
 impl<M: Memory> PacketReceiver<'_, M> {
-    /// Handles a packet of a peer of another implementation.
+    /// Handles a packet from a peer of another implementation.
     #[cold]
     pub(super) fn handle_foreign(&mut self, arrival: &Arrival, bytes: &[u8]) {
         if arrival.trimmed {
@@ -196,7 +196,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
         self.engine.unmatched.refuse_context(step, listens, pds);
     }
 
-    /// Handles a request, or data of a read.
+    /// Handles a request of a foreign peer, or the data that answers a read.
     fn handle_foreign_request(
         &mut self,
         pds: &wire::Request,
@@ -257,7 +257,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
         }
     }
 
-    /// Hands the content of a packet to the part of the engine that handles it.
+    /// Passes the content of a foreign peer's packet to the part of the engine that handles it.
     fn deliver_foreign(
         &mut self,
         (id, peer): (PdcId, PeerId),
@@ -293,7 +293,8 @@ impl<M: Memory> PacketReceiver<'_, M> {
         }
     }
 
-    /// Returns the code with which a request is refused that is not for this endpoint.
+    /// Returns the code with which a request is refused because it is addressed to another job or
+    /// process.
     fn find_address_error(&self, request: &StdRequest) -> Option<ReturnCode> {
         let config = &self.engine.config;
         if !config.wire.is_some_and(|wire| wire.checks_job) {
@@ -445,7 +446,7 @@ fn message_packet(request: &StdRequest, payload: &[u8]) -> MessagePacket {
     }
 }
 
-/// Returns the refusal of a request.
+/// Returns the outcome that refuses a request with the return code `code`.
 const fn refused(code: ReturnCode, request: &StdRequest) -> PacketOutcome {
     PacketOutcome::refused(request.job_id, code, request)
 }
@@ -456,7 +457,8 @@ const fn says_more(response: &Response) -> bool {
         && matches!(response.return_code, ReturnCode::Ok | ReturnCode::Null))
 }
 
-/// Returns the response to a packet that was accepted.
+/// Returns the response that a peer gets for a packet that was accepted without anything special to
+/// report.
 const fn default_response(ses: &Ses) -> Option<Response> {
     let (message_id, ri_generation, job_id, modified_length) = match ses {
         Ses::Std(request) => {

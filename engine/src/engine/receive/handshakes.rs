@@ -1,4 +1,4 @@
-//! Packets that carry a handshake.
+//! Processing of received packets that carry a handshake.
 
 use core::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use crate::memory::Memory;
 use crate::wire::{Handshake, Stage};
 
 impl<M: Memory> PacketReceiver<'_, M> {
-    /// Handles a Negotiation control packet, which carries a handshake.
+    /// Handles a Negotiation control packet, which carries a step of the handshake.
     #[cold]
     pub(super) fn handle_negotiation(&mut self, values: &[u8]) {
         let packet = match Handshake::read(values) {

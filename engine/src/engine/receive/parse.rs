@@ -9,7 +9,7 @@ use crate::base::Train;
 use crate::reliability::{EndArrival, RunArrival};
 use crate::wire::{Opcode, PacketRun, Request, Ses};
 
-/// A data packet whose headers obey their rules.
+/// A data packet whose headers were parsed and obey the rules of the wire format.
 pub(super) struct DataPacket<'a> {
     pub(super) pds: &'a Request,
     pub(super) ses: &'a Ses,
@@ -27,17 +27,18 @@ impl<'a> DataPacket<'a> {
 
 /// The packets of a train that continue the packet before them: a packet run, its end, or both.
 pub(super) struct Followers<'a> {
-    /// The packets, and those behind them in the train.
+    /// The train from the first of the following packets on, including what comes behind them.
     packets: Train<'a>,
-    /// The packets behind them in the train.
+    /// The packets of the train that come behind the following packets.
     pub(super) rest: Train<'a>,
-    /// Length of each packet's headers in bytes.
+    /// Length in bytes of the headers of each following packet.
     headers: usize,
-    /// The offset of the first payload in its message, and the length of all payloads.
+    /// Offset of the first following payload in its message, and the length of all of them, in
+    /// bytes.
     pub(super) range: (u64, u64),
-    /// The packets as the transport accepts them.
+    /// The following packets in the form in which the transport layer accepts them.
     pub(super) run: RunArrival,
-    /// The first packet of the train and these are all packets of a message.
+    /// The first packet of the train and the following packets are all packets of a message.
     pub(super) complete_message: bool,
 }
 
@@ -88,7 +89,7 @@ impl<'a> Followers<'a> {
         })
     }
 
-    /// Returns the payloads in order.
+    /// Returns the payloads of the following packets in order.
     pub(super) fn payloads(&self) -> impl Iterator<Item = &'a [u8]> {
         let headers = self.headers;
         self.packets.take(self.run.packets().into()).map(move |packet| &packet[headers..])

@@ -1,5 +1,5 @@
-//! The third step: the content of a new packet, and of the packets that continue it, goes where it
-//! belongs.
+//! The third step of receiving: the content of a new packet, and of the packets that continue it,
+//! is placed where it belongs.
 
 use super::PacketReceiver;
 use super::parse::{DataPacket, Followers};
@@ -63,8 +63,8 @@ impl<M: Memory> PacketReceiver<'_, M> {
         Placed { outcome, followers: taken.then_some(followers.run) }
     }
 
-    /// Places a whole message if the packets are one and a receive waits for it. Returns whether it
-    /// did.
+    /// Places a whole message if the packets make up one message and a receive waits for it.
+    /// Returns whether it did.
     fn place_whole(
         &mut self,
         from: (ChannelId, PeerId),
@@ -111,8 +111,8 @@ impl<M: Memory> PacketReceiver<'_, M> {
         }
     }
 
-    /// Hands the content of a packet to the part of the engine that handles it. `forward` says that the context's
-    /// initiator sent the packet.
+    /// Passes the content of a packet to the part of the engine that handles it. `forward` says
+    /// that the context's initiator sent the packet.
     #[inline(always)]
     pub(super) fn deliver(
         &mut self,

@@ -15,9 +15,9 @@ pub(super) fn is_prefixed(packet: &[u8]) -> bool {
     packet.first().is_some_and(|first| first >> 3 >= Fragment::TYPE)
 }
 
-/// The content of the private headers before a packet.
+/// The content of the private headers (telemetry, fragment mark) in front of a packet.
 struct Prefixes {
-    /// Length with which the packet left its sender, in bytes. Congestion control counts it.
+    /// Length in bytes with which the packet left its sender, which congestion control counts.
     bytes: usize,
     /// Telemetry that switches wrote into the packet, or into the packet that it acknowledges.
     telemetry: cc::Hops,
@@ -55,7 +55,7 @@ impl Prefixes {
 }
 
 impl<M: Memory> PacketReceiver<'_, M> {
-    /// Handles a packet with headers before it.
+    /// Handles a packet with private headers (telemetry, fragment mark) in front of it.
     pub(super) fn handle_prefixed(&mut self, arrival: &Arrival, bytes: &[u8]) {
         let Some((prefixes, bytes)) = Prefixes::read(bytes) else {
             self.engine.report.counters.rx_malformed += 1;

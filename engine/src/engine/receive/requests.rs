@@ -16,7 +16,7 @@ use crate::target::{self, AtomicRefusal, WriteRefusal};
 use crate::wire::{NackCode, Opcode, ReturnCode, StdRequest};
 
 impl<M: Memory> PacketReceiver<'_, M> {
-    /// Handles a request of the context's initiator.
+    /// Handles a request from the endpoint that opened the context.
     #[inline]
     pub(in crate::engine) fn handle_initiator_request(
         &mut self,
@@ -86,7 +86,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
         }
     }
 
-    /// Handles a write.
+    /// Handles a packet of a peer's RMA write.
     pub(in crate::engine) fn handle_write(
         &mut self,
         from: (ChannelId, PeerId),
@@ -112,7 +112,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
         }
     }
 
-    /// Handles an atomic operation.
+    /// Handles a peer's atomic operation.
     fn handle_atomic(
         &mut self,
         (id, peer): (ChannelId, PeerId),
@@ -137,7 +137,7 @@ impl<M: Memory> PacketReceiver<'_, M> {
         }
     }
 
-    /// Answers whether this endpoint knows the operation that a peer asks about; see
+    /// Answers a peer's question whether this endpoint knows an operation; see
     /// `outbound::questions`.
     fn answer_question(
         &mut self,

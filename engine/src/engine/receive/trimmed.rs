@@ -1,4 +1,4 @@
-//! Data packets whose payload a switch cut off.
+//! Handling of data packets whose payload a switch cut off (trimmed).
 
 use super::PacketReceiver;
 use crate::memory::Memory;

@@ -12,7 +12,7 @@ pub struct Transfer {
     pub at: Picos,
     /// Port by which the packet left, or which the pause frame stops.
     pub port: u32,
-    /// A packet or a pause frame.
+    /// The packet or pause frame that is transferred.
     pub(super) what: TransferKind,
 }
 
@@ -30,9 +30,9 @@ impl Transfer {
 /// The content of a [`Transfer`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TransferKind {
-    /// A packet of this number, in the part that it leaves.
+    /// A packet, by its number in the part of the network that it leaves.
     Packet(u32),
-    /// A pause frame.
+    /// A PFC pause frame, which stops a lane or lets it resume.
     Pause { lane: u8, stop: bool },
 }
 

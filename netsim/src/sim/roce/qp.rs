@@ -12,14 +12,14 @@ use squall_cc::{Feedback, FeedbackKind, FlowEvent, Sender, SenderCc, SenderConfi
 /// rate increases.
 const MISSED_TIMERS: u32 = 1000;
 
-/// Share of a flow that a queue pair carries.
+/// The part of a flow that one queue pair carries.
 #[derive(Debug)]
 struct Message {
     flow: u32,
     /// Number of the first packet, and (next field) one past that of the last.
     first: u32,
     end: u32,
-    /// Total payload bytes.
+    /// Payload bytes of this part of the flow.
     bytes: u64,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Qp {
     pub(super) lane: Lane,
     /// Entropy of all packets of the queue pair.
     pub(super) entropy: u32,
-    /// Messages that are not fully acknowledged, in order.
+    /// Parts of flows that are not fully acknowledged, in the order of sending.
     messages: VecDeque<Message>,
     /// Total number of packets that the queue pair was given so far.
     packets: u32,

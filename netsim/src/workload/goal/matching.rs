@@ -7,10 +7,10 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use super::text::Fault;
 use super::{Kind, Operation};
 
-/// Result of matching the operations of a schedule.
+/// Result of matching the sends of a schedule with its receives.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct MatchedOperations {
-    /// Place of the receive of each send; `u32::MAX` for other operations.
+    /// Index of the receive that matches each send; `u32::MAX` for other operations.
     receives: Vec<u32>,
     /// Time at which the last operation ended, ns.
     pub(super) lasts: u64,
@@ -27,7 +27,7 @@ impl MatchedOperations {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum OperationEvent {
     Ends,
-    /// No operation is left that it waits for.
+    /// The operation begins, because no operation is left for which it waits.
     Begins,
 }
 
@@ -192,7 +192,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns a circle of waiting operations, from `first` back to itself.
+    /// Returns operations that wait for each other in a circle, from `first` back to itself.
     fn circle(&self, first: usize) -> Vec<u32> {
         let (mut circle, mut place) = (Vec::new(), first);
         loop {
@@ -208,7 +208,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Returns whether a message matches a receive.
+/// Returns whether a send and a receive match: in hosts and tag.
 fn fits(operations: &[Operation], send: u32, receive: u32) -> bool {
     let (message, wanted) = (&operations[send as usize], &operations[receive as usize]);
     match (message.kind, wanted.kind) {

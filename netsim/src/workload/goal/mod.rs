@@ -37,9 +37,9 @@ use super::{Flow, Start, Trigger, TriggerDependency, TriggerKind, Workload};
 use crate::formats::{FormatError, read_text};
 use matching::MatchedOperations;
 
-/// File name extension of schedules.
+/// Extension of the file names of schedules.
 pub const EXTENSION: &str = "goal";
-/// Picoseconds in a nanosecond.
+/// Number of picoseconds in a nanosecond.
 const PS: u64 = 1000;
 
 /// Returns whether a file is a schedule, by its name.
@@ -48,7 +48,7 @@ pub fn is_goal(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == EXTENSION)
 }
 
-/// Kind of an operation.
+/// Kind of an operation of a schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// Sends `bytes` to rank `to`.
@@ -59,24 +59,24 @@ enum Kind {
     Calc { ns: u64, cpu: u32 },
 }
 
-/// An operation of a rank.
+/// An operation of a rank: a send, a receive or a calculation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Operation {
     rank: u32,
     line: usize,
     kind: Kind,
-    /// Places of the operations that must have ended before this one begins.
+    /// Indices of the operations that must have ended before this one begins.
     requires: Vec<u32>,
-    /// Places of the operations that must have begun before this one begins.
+    /// Indices of the operations that must have begun before this one begins.
     irequires: Vec<u32>,
 }
 
-/// A GOAL schedule.
+/// A GOAL schedule: the operations of all ranks of a job, and their matched messages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GoalSchedule {
     file: String,
     ranks: u32,
-    /// Line that holds the number of ranks.
+    /// Line of the file that holds the number of ranks.
     line: usize,
     operations: Vec<Operation>,
     matched: MatchedOperations,
@@ -115,7 +115,7 @@ pub fn parse(file: &str, text: &str) -> Result<GoalSchedule, FormatError> {
 }
 
 impl GoalSchedule {
-    /// Returns the duration over a network without delays, ns: no network is faster.
+    /// Returns how long the schedule takes over a network without delays, ns. No network is faster.
     #[must_use]
     pub const fn lasts(&self) -> u64 {
         self.matched.lasts
@@ -136,7 +136,7 @@ impl GoalSchedule {
         }
         let workload = ScheduleBuilder::new(self, hosts).workload;
         if workload.flows.is_empty() {
-            return fault("no message between ranks in it".to_owned());
+            return fault("no message between ranks; there is nothing to simulate".to_owned());
         }
         Ok(workload)
     }
@@ -146,7 +146,7 @@ impl GoalSchedule {
 /// begins it, and the other fires when it has ended.
 struct ScheduleBuilder {
     workload: Workload,
-    /// Numbers of the processors of ranks.
+    /// Number in the workload of each processor, by its rank and its number in the schedule.
     processors: HashMap<(u32, u32), u32>,
 }
 
@@ -226,12 +226,12 @@ impl ScheduleBuilder {
     }
 }
 
-/// Returns the trigger that begins the operation at `place`.
+/// Returns the index of the trigger that begins the operation of index `place`.
 const fn begun(place: u32) -> u32 {
     2 * place
 }
 
-/// Returns the trigger that fires when the operation at `place` has ended.
+/// Returns the index of the trigger that fires when the operation of index `place` has ended.
 const fn ended(place: u32) -> u32 {
     2 * place + 1
 }

@@ -176,7 +176,7 @@ fn mistakes_are_named_by_line() {
             "num_ranks 2\nrank 0 {\n".to_owned(),
             "x.goal:3: the end of the file, expected an operation",
         ),
-        ("num_ranks 2 /* ..\n".to_owned(), "x.goal:1: `/*` without `*/`"),
+        ("num_ranks 2 /* ..\n".to_owned(), "x.goal:1: comment `/*` without `*/`"),
         (two("send 8b to 2"), "x.goal:3: rank 2 to send to, expected 0 to 1: there are 2"),
         (two("recv 8b from 7"), "x.goal:3: rank 7 to receive from, expected 0 to 1"),
         (two("send 8b to -1"), "x.goal:3: `-1`, expected a rank"),

@@ -14,12 +14,12 @@ const MOST: usize = 1 << 30;
 /// A schedule as it was parsed.
 pub(super) struct ParsedSchedule {
     pub(super) ranks: u32,
-    /// Line that holds the number of ranks.
+    /// Line of the file that holds the number of ranks.
     pub(super) line: usize,
     pub(super) operations: Vec<Operation>,
 }
 
-/// A word or a sign, and its line.
+/// A word or a sign of a schedule, and its line.
 #[derive(Clone, Copy, Debug)]
 struct Word<'a> {
     line: usize,
@@ -55,7 +55,7 @@ pub(super) fn parse(text: &str) -> Result<ParsedSchedule, Fault> {
     Ok(ParsedSchedule { ranks, line: head.line, operations: parser.operations })
 }
 
-/// Reader of the words of a text.
+/// Reader of the words of a schedule.
 #[derive(Clone, Copy)]
 struct Words<'a> {
     rest: &'a str,
@@ -79,7 +79,7 @@ impl<'a> Words<'a> {
                 self.skip(self.rest.find('\n').unwrap_or(self.rest.len()));
             } else if self.rest.starts_with("/*") {
                 let end = self.rest.find("*/");
-                self.skip(end.ok_or_else(|| (line, "`/*` without `*/`".to_owned()))? + 2);
+                self.skip(end.ok_or_else(|| (line, "comment `/*` without `*/`".to_owned()))? + 2);
             } else {
                 let length = self.length();
                 return Ok((length > 0).then(|| Word { line, text: self.skip(length) }));
@@ -138,7 +138,8 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Operation `of` waits for one that is called `label`.
+/// A dependency whose label is not resolved yet: operation `of` waits for the one that is called
+/// `label`.
 struct Wait<'a> {
     of: Word<'a>,
     label: Word<'a>,
@@ -240,7 +241,7 @@ impl<'a> Parser<'a> {
             }
         };
         if self.operations.len() == MOST {
-            return Err((word.line, format!("more than {MOST} operations")));
+            return Err((word.line, format!("more than {MOST} operations, the most possible")));
         }
         let (requires, irequires) = (Vec::new(), Vec::new());
         self.operations.push(Operation { rank, line: word.line, kind, requires, irequires });
