@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from squall_ci.hostile import Verdict
@@ -10,7 +10,7 @@ from squall_ci.job import Job
 from squall_ci.machines.room import Room, Topology, TWO_HOSTS
 
 # The form in which squall's messages name a peer, with the reason behind it.
-NAMED = r"\[peer {address}:\d+, local"
+NAMED = r"\[peer (?:{addresses}):\d+, local"
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ def case(
     return add
 
 
-def failed_soon(job: Job, address: str, began: float | None, limit: float) -> str | None:
-    """Returns what is wrong with the end of a job whose peer at `address` was lost at `began`, or None.
+def failed_soon(job: Job, addresses: Sequence[str], began: float | None, limit: float) -> str | None:
+    """Returns what is wrong with the end of a job whose peers at these addresses lost each other at `began`, or None.
 
-    The job has to fail within `limit` seconds, and squall to name the peer.
+    The job has to fail within `limit` seconds, and squall to name a peer.
     """
     took = time.monotonic() - began if began else 0.0
     if began is None:
@@ -69,6 +69,6 @@ def failed_soon(job: Job, address: str, began: float | None, limit: float) -> st
         return "the job ended without an error"
     if job.result.code is None or job.result.code == 124 or took > limit:
         return f"the job went on for {took:.0f} s, and {limit:.0f} s is the limit"
-    if not re.search(NAMED.format(address=re.escape(address)), job.output):
-        return f"no line names the peer {address}"
+    if not re.search(NAMED.format(addresses="|".join(map(re.escape, addresses))), job.output):
+        return f"no line names the peer {' or '.join(addresses)}"
     return None

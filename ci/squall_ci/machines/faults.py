@@ -81,7 +81,8 @@ def cable_stays_pulled(room: Room, provider: str) -> Verdict:
     """The cable of a host is pulled for ever."""
     env = {"FI_SQUALL_DEADLINE": f"{DEADLINE:.0f}s"}
     job, began = disturbed(room, lambda _: room.guests[1].set_link(DATA.name, False), provider, FOREVER, env=env)
-    problem = failed_soon(job, room.topology.address(1, DATA.name), began, DEADLINE + SOON)
+    both = [room.topology.address(number, DATA.name) for number in range(2)]
+    problem = failed_soon(job, both, began, DEADLINE + SOON)
     room.guests[1].set_link(DATA.name, True)
     return and_next(room, problem, job, began, provider)
 
@@ -108,7 +109,7 @@ def stopped_200_s(room: Room, provider: str) -> Verdict:
         room.guests[1].stop()
 
     job, began = disturbed(room, stop, provider, FOREVER)
-    problem = failed_soon(job, room.topology.address(1, DATA.name), began, DOCUMENTED + SOON)
+    problem = failed_soon(job, [room.topology.address(1, DATA.name)], began, DOCUMENTED + SOON)
     if stopped:
         time.sleep(max(0.0, stopped[0] + 200 - time.monotonic()))
         room.guests[1].stop(False)
@@ -120,7 +121,7 @@ def killed(room: Room, provider: str) -> Verdict:
     """A host loses its power, and boots again after the job."""
     env = {"FI_SQUALL_DEADLINE": f"{DEADLINE:.0f}s"}
     job, began = disturbed(room, lambda _: room.guests[1].kill(), provider, FOREVER, env=env)
-    problem = failed_soon(job, room.topology.address(1, DATA.name), began, DEADLINE + SOON)
+    problem = failed_soon(job, [room.topology.address(1, DATA.name)], began, DEADLINE + SOON)
     room.guests[1].start()
     room.guests[1].ready()
     return and_next(room, problem, job, began, provider)

@@ -102,10 +102,10 @@ def write_page() -> None:
     SHOWN.write_text(with_record(SHOWN.read_text(), load()))
 
 
-def keep(case: Case, outcomes: Mapping[str, Any]) -> None:
-    """Replaces the row of a case."""
+def keep(case: Case, outcomes: Mapping[str, Any], tried: str) -> None:
+    """Replaces the row of a case by the outcomes of a commit."""
     row = {"what": case.what(), "right": case.right, **outcomes}
-    row |= {"date": datetime.date.today().isoformat(), "commit": commit() or "unknown"}
+    row |= {"date": datetime.date.today().isoformat(), "commit": tried or "unknown"}
     record = load() | {case.name: row}
     KEPT.write_text(json.dumps({name: record[name] for name in CASES if name in record}, indent=1) + "\n")
 
@@ -138,6 +138,8 @@ def main(args: argparse.Namespace) -> int:
 def run_cases(rooms: Rooms, args: argparse.Namespace) -> int:
     """Runs the cases that were asked for. Returns the exit status."""
     tally = Tally()
+    # Records change files.
+    tried = commit()
     for case in [CASES[name] for name in args.cases or CASES]:
         if args.quick and not case.quick and not args.cases:
             continue
@@ -160,7 +162,7 @@ def run_cases(rooms: Rooms, args: argparse.Namespace) -> int:
         if captures:
             print(f"      captured in {shown(captures)}")
         if args.record:
-            keep(case, outcomes)
+            keep(case, outcomes, tried)
     if args.record:
         write_page()
     return tally.finish()

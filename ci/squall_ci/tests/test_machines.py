@@ -74,7 +74,7 @@ class Machines(unittest.TestCase):
                 (named.replace("80.0.2", "80.0.21"), 1, 95.0, "no line names"),
                 (f"{named}\nsteady: rank 0 of 4: FAILED: sum", 1, 95.0, "wrong bytes"),
             ):
-                found = failed_soon(Job(Result(code, output, 1.0), "failed"), "10.80.0.2", began, 20.0)
+                found = failed_soon(Job(Result(code, output, 1.0), "failed"), ["10.80.0.9", "10.80.0.2"], began, 20.0)
                 self.assertTrue(problem in found if found and problem else found == problem, (found, problem))
 
     def test_every_case_says_what_happens_and_what_is_right(self) -> None:
@@ -91,7 +91,7 @@ class Machines(unittest.TestCase):
             shown.write_text(f"before\n{machines.BEGIN}old\n{machines.END}\nafter\n")
             with mock.patch.multiple(machines, KEPT=kept, SHOWN=shown):
                 for problem in ("first", None):
-                    machines.keep(CASES["job"], {"squall": {"problem": problem, "seconds": 7}})
+                    machines.keep(CASES["job"], {"squall": {"problem": problem, "seconds": 7}}, "0123")
                 machines.write_page()
             self.assertEqual(list(json.loads(kept.read_text())), ["job"])
             page = shown.read_text()
@@ -99,6 +99,10 @@ class Machines(unittest.TestCase):
         self.assertIn("| yes, 7 s |", page)
         self.assertNotIn("old", page)
         self.assertTrue(page.endswith("after\n"))
+
+    def test_the_page_is_made_from_the_record(self) -> None:
+        page = machines.SHOWN.read_text()
+        self.assertTrue(page == machines.with_record(page, machines.load()), "hosts.md differs: run ci/run python --fix")
 
     def test_a_guest_that_fails_is_a_failure_of_the_case(self) -> None:
         with mock.patch.object(machines.Rooms, "get", side_effect=RuntimeError("gone")):
