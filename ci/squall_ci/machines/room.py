@@ -28,8 +28,7 @@ from squall_ci.machines.image import BASE, Kernel, KEY, SSH
 from squall_ci.paths import TARGET
 from squall_ci.process import Result, run, Word
 
-# Seconds: a guest boots in ten without KVM, and longer beside other work. One in some twenty stands still before its first line,
-# and boots when it is started anew.
+# Seconds: a guest boots in ten to forty without KVM. One stood still before its first line, so each is started anew if it does.
 BOOT, BOOTS = 80.0, 3
 # Seconds beyond the deadline of a command in which ssh reports its end.
 GRACE = 15.0
@@ -95,7 +94,7 @@ class Topology:
 
     kernels: tuple[str, ...] = ("6.1", "6.1")
     networks: tuple[Network, ...] = (DATA, LAUNCH)
-    # The memory of a guest in MiB, and its processors. Without KVM, one alone is translated into faster code.
+    # The memory of a guest in MiB, and its processors. Without KVM each takes a core of this machine.
     memory: int = 512
     processors: int = 1
 
