@@ -11,7 +11,14 @@ from squall_ci.mpis import MPIS
 from squall_ci.paths import need, need_provider
 
 # Programs that a command may need, and the part of `ci/run setup` that installs them.
-PROGRAMS = {"valgrind": "checks", "tshark": "checks", "nft": "network", "ethtool": "network"}
+PROGRAMS = {
+    "valgrind": "checks",
+    "tshark": "checks",
+    "nft": "network",
+    "ethtool": "network",
+    "qemu-system-x86_64": "machines",
+    "debootstrap": "machines",
+}
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ class Command:
         """Exits with advice if something that the command needs is missing."""
         for word in self.needs.split():
             if word == "root":
-                need(os.geteuid() == 0, "root is needed, for network namespaces")
+                need(os.geteuid() == 0, "root is needed, for namespaces")
             elif word == "provider":
                 need_provider(getattr(args, "provider", "squall"))
             elif word in MPIS or word == "mpi":
@@ -120,6 +127,12 @@ SUITES = Group(
         Command("netns", "30 s", "MPI between namespaces behind kernel ECMP routers, a spine going down", "root mpich"),
         Command("xdp", "1 min", "MPI between namespaces by frames through AF_XDP", "root mpich provider"),
         Command("hostile", "9 min, `--quick` 90 s", "jobs under hostile conditions", "root mpich provider"),
+        Command(
+            "machines",
+            "1 h (estimate), `--quick` 6 min",
+            "jobs between virtual machines: other kernels, bad networks, hosts that fail",
+            "root qemu-system-x86_64 debootstrap provider",
+        ),
         Command("tenants", "1 min", "two jobs, and two senders, share an emulated link", "setup mpich provider"),
         Command("testbed", "10 min", "a paper's testbed live, beside the simulator", "setup mpich provider"),
         Command("fuzz", "2 h, `--quick` 3 min", "random histories of two engines, a million of each mode"),

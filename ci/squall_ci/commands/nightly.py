@@ -40,6 +40,12 @@ def without_tools() -> str:
     return "" if known else "no nightly compiler: rustup toolchain install nightly --component miri,rust-src"
 
 
+def without_guests() -> str:
+    """Returns why there can be no virtual machines, or an empty string."""
+    there = shutil.which("qemu-system-x86_64") and shutil.which("debootstrap")
+    return "" if there else "no QEMU or no debootstrap: ci/run setup machines installs them"
+
+
 def steps() -> list[Step]:
     """Returns all steps, in order: the shorter ones first."""
     cargo: list[Word] = ["cargo", "test", "--profile", "ci", "--locked", "--quiet"]
@@ -88,6 +94,7 @@ def steps() -> list[Step]:
         suite("tenants"),
         suite("netns", root=True),
         suite("xdp", root=True),
+        Step("machines", [[RUN, "suite", "machines", "--quick"]], HOUR, missing=NO_ROOT or without_guests()),
         # The dissector is not part of the repository.
         check("wire", missing=no_dissector),
         check("commands"),

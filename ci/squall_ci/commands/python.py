@@ -13,6 +13,7 @@ from squall_ci import figures, results
 from squall_ci.paths import MPI_TESTS, need, ROOT, RUN, TARGET
 from squall_ci.process import run, Word
 from squall_ci.steps import run_steps, Step
+from squall_ci.suites import machines
 
 BIN = TARGET / "venv-lint" / "bin"
 CONFIG = ROOT / "ci" / "pyproject.toml"
@@ -32,6 +33,7 @@ def main(args: argparse.Namespace) -> int:
             run([*ruff, *words, *cache, *code], os.environ)
         results.write_page()
         figures.write_pages()
+        machines.write_page()
     mypy: list[Word] = [BIN / "mypy", "--config-file", CONFIG, "--cache-dir", TARGET / "lint-cache" / "mypy", *code]
     # The tests run on the Python that runs this tool.
     tests: list[Word] = [sys.executable, "-m", "unittest", "discover", "-s", ROOT / "ci/squall_ci/tests", "-t", ROOT / "ci"]

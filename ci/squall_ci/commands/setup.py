@@ -186,6 +186,10 @@ PARTS = {
     "ssh": Part(
         "ssh and sshd, for the emulator on another machine in ci/run suite emulator", ("openssh-server", "openssh-client")
     ),
+    "machines": Part(
+        "QEMU and what builds its guests' disk, for ci/run suite machines",
+        ("qemu-system-x86", "debootstrap", "e2fsprogs", "openssh-client"),
+    ),
     "demo": Part(
         "what ci/demo shows, and no more: the build, MPICH, network namespaces",
         (*COMPILERS, "libfabric-dev", *NETWORK, "procps"),
