@@ -73,6 +73,10 @@ def accelerator() -> tuple[str, ...]:
     return ("-accel", "tcg", "-cpu", "max")
 
 
+# Seconds that a job may take. An emulated processor beside other work takes minutes for what a core does in seconds.
+PATIENCE = 600.0
+
+
 @dataclass(frozen=True)
 class Network:
     """A network that has a card in each of its guests, named after it. Two guests have a cable, more of them a switch."""
@@ -391,7 +395,7 @@ class Room:
         mpi: str = "mpich",
         ranks: int = 2,
         on: Sequence[int] = (0, 1),
-        timeout: float = 120.0,
+        timeout: float = PATIENCE,
         at_least: int = 1 << 20,
         env: Mapping[str, str] | None = None,
         installed: bool = False,
