@@ -100,8 +100,9 @@ pub(super) fn register() -> bool {
     if TID.get() != 0 {
         return false;
     }
-    // SAFETY: gettid(2) only returns the number of this thread, which TID keeps for the looks of others.
-    let tid = unsafe { libc::gettid() };
+    // SAFETY: gettid(2) only returns the number of this thread, which TID keeps for the looks of others. It is a system
+    // call here because glibc 2.28 has no function of that name.
+    let tid = unsafe { libc::syscall(libc::SYS_gettid) } as libc::pid_t;
     TID.set(tid);
     // A thread that ends calls libfabric in destructors: then nothing removes it but the end of the process.
     let _ = REGISTRATION.try_with(|own| own.replace(Some(Registration(tid))));
