@@ -162,7 +162,7 @@ BENCHMARKS = Group(
         Command(
             "virtual",
             "10 min, `--quick` 1",
-            "programs in virtual time: the tables of docs/virtual-time.md",
+            "programs in virtual time: the figures of docs/virtual-time.md",
             "impi mpich provider",
         ),
         Command("sim", "4 min", "time and memory of simulations, beside htsim's on request"),

@@ -32,7 +32,7 @@ pub(crate) trait Hooks: Sync {
     /// Notes that operations completed, for which the application may be waiting.
     fn note_completion(&self);
 
-    /// Notes that a poll found something, so the thread does not only poll in vain.
+    /// Notes that a poll found something, so the thread does more than poll without a result.
     fn on_busy_poll(&self);
 
     /// Notes that a poll found nothing. Returns false in real time, in which the thread backs off by itself.
@@ -130,7 +130,7 @@ pub(crate) fn note_completion() {
     }
 }
 
-/// Notes that a poll found something, so the thread does not only poll in vain.
+/// Notes that a poll found something, so the thread does more than poll without a result.
 #[inline]
 pub(crate) fn on_busy_poll() {
     if let Some(hooks) = installed() {

@@ -189,14 +189,14 @@ pub(super) fn note_activity() {
     }
 }
 
-/// What a thread does, by how much the others must wait for it.
+/// Activity of a thread that calls libfabric, in the order of how much a polling thread must wait for it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Doing {
-    /// It polls and finds nothing, or waits for the emulator.
+    /// The thread polls and finds nothing, or waits for the emulator.
     Polls,
-    /// It sleeps, perhaps for a lock.
+    /// The thread sleeps in the kernel, perhaps for a lock that the polling thread holds.
     Sleeps,
-    /// It computes, or the kernel would let it.
+    /// The thread computes, or waits for a processor.
     Runs,
 }
 

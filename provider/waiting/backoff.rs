@@ -31,7 +31,7 @@ const SLEEP_PERIOD: Span = Span::millis(20);
 /// more than packets.
 const SHORT_SLEEP: Span = Span::micros(100);
 /// Number of polls in a row that find nothing before a thread sleeps, if most of its sleeps end without an arrival.
-/// They take about as long as a sleep.
+/// That many polls take about as long as a sleep.
 const SLEEP_AFTER_AT_MOST: u32 = 256;
 /// Shortest time over which the processor's load is estimated from a thread that never sleeps.
 const SAMPLE: Span = Span::millis(5);

@@ -118,7 +118,7 @@ fn a_spawned_process_has_ports_that_no_living_one_has() {
 }
 
 #[test]
-fn the_pace_of_a_job_that_only_polls_goes_on_while_ranks_run() {
+fn the_pace_begins_at_the_time_of_the_slowest_rank_before_its_wait() {
     let mut all = processes(1);
     all.coordinator.start(false);
     let now = ORIGIN + Span::millis(5);

@@ -207,7 +207,7 @@ pub(super) fn data_type(api: u32, datatype: fi_datatype) -> Result<AmoType> {
 /// Returns the atomic operation that a collective operation uses to combine values of a type.
 ///
 /// # Errors
-/// As [`data_type`], also for operations whose result depends on the order of the members.
+/// The errors of [`data_type`]; the same one for operations whose result depends on the order of the members.
 pub(super) fn reduction(api: u32, datatype: fi_datatype, op: fi_op) -> Result<(AmoOp, AmoType)> {
     let what = TypedOp::new(api, AtomicFamily::Base, datatype, op)?;
     match what.op {

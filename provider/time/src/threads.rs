@@ -8,7 +8,7 @@ use libc::{pthread_attr_t, pthread_t};
 use crate::real::{self, ThreadStart};
 use crate::virtual_clock::VirtualClock;
 
-/// What a new thread needs to begin in virtual time.
+/// Arguments of [`begin_thread`]: the application's function, and the virtual time at which its thread begins.
 struct Beginning {
     clock: VirtualClock,
     /// Virtual time at which the thread was created, as the provider counts it.

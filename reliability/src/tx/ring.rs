@@ -62,7 +62,7 @@ pub(crate) struct Slot<D> {
     /// Number of latest transmissions in a row of which no sign of arrival came, saturating.
     pub(super) missing: u8,
     /// Number of retransmissions that were declared lost without a report about them, saturating.
-    /// They may still arrive.
+    /// Packets that were declared lost may still arrive.
     pub(super) unreported_losses: u8,
     pub(super) fate: SlotState,
     /// No packet waited behind this one when it was sent, although there was room for more.
