@@ -62,7 +62,7 @@ fn errors() -> String {
 fn statistics() -> String {
     let mut text = String::from(
         "# Statistics\n\n\
-         What `FI_SQUALL_STATS` (`text`, or `json` with the flows as a list) writes for each endpoint, and \
+         What `FI_SQUALL_STATS` writes for each endpoint, and \
          `squall top` shows while it is open. Values count since the endpoint was opened. Over several endpoints they \
          add up; of `open_ms`, and of largest or smallest values, the largest or smallest remains.\n",
     );

@@ -53,8 +53,7 @@ impl SwitchFeature for Rates {
             FeatureParameter {
                 name: "capacity",
                 value: "SHARE",
-                help: "share of each link's rate that flows are given; the rest empties queues (default 0.96: 2 % are for \
-                       rate packets, 2 % for what was computed too late)",
+                help: "share of each link's rate that flows are given; the rest empties queues (default 0.96)",
             },
         ]
     }

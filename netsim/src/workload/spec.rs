@@ -146,8 +146,7 @@ pub enum Pattern {
     },
     /// The mix of the Dart paper: long flows between random hosts, and short ones in incasts.
     IncastMix(Mix),
-    /// The first rank, an attacker, sends over several connections at a time, at the expense of the
-    /// ranks after it.
+    /// The first rank, an attacker, sends over several connections at a time.
     Parallel {
         /// Connections of the attacker; one is no attack.
         qps: u32,

@@ -73,7 +73,7 @@ impl SwitchFeature for Deflection {
                 name: "threshold",
                 value: "BYTES",
                 help: "bytes in a port's queue from which on messages are sent around it (default two thirds of where marks \
-                       begin, as Dart's 15 KB of 22.5)",
+                       begin)",
             },
             FeatureParameter {
                 name: "tokens",

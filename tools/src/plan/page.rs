@@ -6,23 +6,11 @@ use squall_netsim::model::registered;
 const HEAD: &str = "\
 # Keys of a plan
 
-A plan is a TOML file: a scene, what is varied in it, and what is expected to come out. `squall plan list` names the \
-plans that come with squall, `squall plan show NAME` prints one to begin with, and `squall plan run` runs one. A \
-mistake is reported with file, line and what was expected.
+A plan is a TOML file: a scene, what is varied in it, and what is expected to come out. [Simulation](simulation.md) \
+has the commands, and [the guide](your-algorithm.md#4-a-sweep-and-its-figure-5-minutes) a whole plan. A sweep and a \
+statement:
 
 ```toml
-title = \"Permutation of 2 MiB, oversubscribed\"
-source = \"SMaRTT v2, section IV-B, Fig. 1a\"
-seeds = [1, 2, 3]
-
-[topology]
-kind = \"fat-tree\"
-hosts = 128
-
-[workload]
-kind = \"permutation\"
-bytes = \"2MiB\"
-
 [sweep]
 \"topology.oversubscription\" = [1, 8]      # a key of the scene and its values, or
 [sweep.transport]                         # named variants that set several keys
@@ -47,15 +35,14 @@ const NETWORK: &str = "
 ## `[network]`
 
 Each key is an option of `squall sim` and `squall emulate up`, whose `--help` explains it: `queue_bdp` is \
-`--queue-bdp`. A list such as `ecn` is `[0.2, 0.8]` in a plan and `0.2,0.8` on a command line. `squall emulate \
-status` shows what a running emulator has, before scaling. The keys: ";
+`--queue-bdp`. A list such as `ecn` is `[0.2, 0.8]` in a plan and `0.2,0.8` on a command line. The keys: ";
 
 /// The text above the switch features.
 const FEATURES: &str = "
 ### Switch features
 
-`features` takes names with parameters, several joined by `+`: `rates`, `deflection:tokens=3,short=16KiB`. A network \
-may have several; the switches run their programs in this order.
+`features` takes names with parameters, such as `deflection:tokens=3,short=16KiB`. Several are joined by `+`; switches \
+run them in this order.
 
 ";
 
@@ -63,9 +50,8 @@ may have several; the switches run their programs in this order.
 const METRICS: &str = "
 ## Metrics
 
-`squall report --help` lists all, with units. They are the columns of `runs.csv` and `runs.parquet`; a cell is empty \
-where a run does not have the number. One with a range, `p99_slowdown(1MB..)`, is computed from the flows alone that \
-have so many bytes.
+`squall report --help` lists all, with units. [Tables of runs](formats.md#tables) have a column for each. One with a \
+range, `p99_slowdown(1MB..)`, is computed from the flows alone that have so many bytes.
 ";
 
 /// Returns the text between the braces behind the line `head`.

@@ -50,8 +50,7 @@ pub struct SquallTable {
     pub lb: Option<String>,
     /// Loss detection (default `all`).
     pub loss: Option<String>,
-    /// Contexts that share one congestion control: `flow`, `service-level`, `pair`, `destination`,
-    /// `destination-unsplit`, `host` or `group`, which is a job (default `auto`: `host` with 3cpo, `flow` with all others).
+    /// Contexts that share one congestion control, as `squall sim --scope help` lists them (default `auto`).
     pub scope: Option<String>,
     /// Entropies (default 64).
     pub paths: Option<u16>,
