@@ -1,6 +1,6 @@
 """Run the test programs of the workspace side by side: unit, property and C ABI tests.
 
-All are built in the profile `ci`, by one call of cargo. One that does not end within its limit is ended with all that it
+All are built in the profile `ci`, by one call of cargo, with clippy's compiler. One that does not end within its limit is ended with all that it
 started, and the tests that had not ended are named. `alone::` tests of the C ABI look at times or at the processor: they run
 at the end, when nothing else does. Words select programs by crate or by name, as in `squall-engine` or `abi`.
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from squall_ci.paths import CARGO_TARGET, die, need, ROOT
 from squall_ci.process import Result, run, Word
-from squall_ci.programs import WORKSPACE
+from squall_ci.programs import linting, WORKSPACE
 from squall_ci.tally import Tally
 
 # Seconds for a program. The longest takes less than two minutes on two idle cores: what needs more has hung.
@@ -63,7 +63,7 @@ class Program:
 def build() -> list[Program]:
     """Builds all test programs and returns them; exits if one does not build."""
     command = ["cargo", "build", *WORKSPACE, "--message-format=json-render-diagnostics"]
-    built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    built = subprocess.run(command, cwd=ROOT, env={**os.environ, **linting()}, stdout=subprocess.PIPE, text=True)
     if built.returncode:
         die("the tests do not build", 1)
     return programs(built.stdout)

@@ -19,7 +19,7 @@ import shutil
 from squall_ci.commands.test import deny
 from squall_ci.paths import dissector, RUN, say, TARGET
 from squall_ci.process import run, Word
-from squall_ci.programs import commit
+from squall_ci.programs import commit, linting
 from squall_ci.steps import Kept, list_steps, run_steps, Step
 
 NO_ROOT = "" if os.geteuid() == 0 else "namespaces need root"
@@ -67,11 +67,15 @@ def steps() -> list[Step]:
         Step("build", [[RUN, "build"]]),
         # Hidden errors of rustdoc are errors here.
         Step("docs", [docs], env={"RUSTDOCFLAGS": "-D warnings"}),
-        Step("doctests", [[*cargo, "--workspace", "--doc"]]),
+        Step("doctests", [[*cargo, "--workspace", "--doc"]], env=linting()),
         # The build of the packages: without the feature `research`, whose algorithms it refuses by name.
-        Step("reduced", [[*cargo, "-p", "squall-cc", "--no-default-features", "--test", "tests", "names::"]]),
+        Step("reduced", [[*cargo, "-p", "squall-cc", "--no-default-features", "--test", "tests", "names::"]], env=linting()),
         # What the packages have and ci/test does not build.
-        Step("parquet", [[*cargo, "-p", f"squall-{crate}", "--features", "parquet"] for crate in ("netsim", "tools")]),
+        Step(
+            "parquet",
+            [[*cargo, "-p", f"squall-{crate}", "--features", "parquet"] for crate in ("netsim", "tools")],
+            env=linting(),
+        ),
         deny(),
         Step("abi-more", [[RUN, "check", "tests", "--nightly", "abi"]], HOUR),
         suite("fabtests", "squall"),
@@ -104,6 +108,7 @@ def steps() -> list[Step]:
             "handshake",
             [[*cargo, "-p", "squall-engine", "--test", "tests", "handshake_search::", "--", "--ignored"]],
             HOUR,
+            env=linting(),
         ),
         suite("fuzz", "--quick"),
         suite("virtual"),

@@ -43,20 +43,6 @@ def steps(fast: bool) -> list[Step]:
     """Returns all steps, in order."""
     ci = {"SQUALL_CI_PROFILE": "ci"}
     mpi: list[Word] = [RUN, "suite", "mpi", "--quick", "mpich", "squall", "4"]
-    # Hidden errors of clippy are errors here. Build scripts and macros are those of the tests.
-    clippy = [
-        "cargo",
-        "clippy",
-        "--profile",
-        "ci",
-        "--workspace",
-        "--all-targets",
-        "--locked",
-        "--quiet",
-        "--",
-        "-D",
-        "warnings",
-    ]
     return [
         Step("setup", [[RUN, "setup", *(["build", "lint"] if fast else ["test"])]], 3600, terminal=True, fast=True),
         Step("python", [[RUN, "python"]], 600, fast=True),
@@ -64,10 +50,10 @@ def steps(fast: bool) -> list[Step]:
         Step("deps", [[RUN, "check", "deps"]], fast=True),
         Step("reasons", [[RUN, "check", "reasons"]], fast=True),
         *([deny()] if dependencies_changed() else []),
-        Step("clippy", [clippy], fast=True),
+        # Everything, with the lints of clippy.
+        Step("build", [[RUN, "build"]], env=ci, fast=True),
         # Each program has a limit of its own; the one here is for a machine that makes no progress at all.
         Step("tests", [[RUN, "check", "tests", *(["--without-abi"] if fast else [])]], 7200, fast=True),
-        Step("build", [[RUN, "build"]], env=ci),
         Step("faults", [mpi], env={**ci, **FAULTS}),
         # Ranks of one host, which use shared memory as they do by default.
         Step("mpi-shm", [mpi], env={**ci, "FI_SQUALL_SHM": "yes"}),
