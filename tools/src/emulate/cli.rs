@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::join::{self, JoinArgs};
 use crate::plan::TopologyTable;
@@ -263,6 +264,14 @@ impl EmulatorArgs {
     }
 }
 
+/// Lets this process open as many descriptors as it may. An emulator needs one for each endpoint, and the usual limit is 1024;
+/// a larger one for every process would harm programs that use select(2), so a job must have been started before.
+pub(crate) fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // An emulator that meets the limit names it in its error.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
 /// Describes an emulator in one line.
 pub(crate) fn about(relay: &Relay) -> String {
     let (topology, status) = (relay.topology(), relay.status());
@@ -333,6 +342,7 @@ fn print(text: fmt::Arguments<'_>) -> Result<(), String> {
 
 fn up(args: &EmulateArgs, up: &UpArgs) -> Result<(), String> {
     let mut relay = up.emulator.open(&up.topo, args.socket(), None)?;
+    raise_descriptor_limit();
     let (stop, interrupt) = UnixStream::pair().map_err(|e| e.to_string())?;
     ctrlc::set_handler(move || {
         // If the pipe is full, a byte is already there.
@@ -354,4 +364,20 @@ fn up(args: &EmulateArgs, up: &UpArgs) -> Result<(), String> {
         print(format_args!("{}", relay.status()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_descriptors_becomes_the_largest() {
+        let limit = getrlimit(Resource::Nofile);
+        let low =
+            Rlimit { current: limit.maximum.map(|most| most.min(256)).or(Some(256)), ..limit };
+        setrlimit(Resource::Nofile, low).expect("a lower limit is allowed");
+        raise_descriptor_limit();
+        let raised = getrlimit(Resource::Nofile);
+        assert_eq!((raised.current, raised.maximum), (limit.maximum, limit.maximum));
+    }
 }

@@ -14,7 +14,7 @@ use super::record::{Record, is_place};
 use super::switches::Switches;
 use super::virtual_time::{VirtualTimeArgs, describe, preload};
 use crate::doctor::environment::{variable, variables_of};
-use crate::emulate::cli::{EmulatorArgs, about};
+use crate::emulate::cli::{EmulatorArgs, about, raise_descriptor_limit};
 use crate::provider;
 use squall_emulator::{Attendance, Relay, Timeline, Totals};
 use squall_netsim::output::{Origin, Provenance};
@@ -101,6 +101,7 @@ pub(super) fn run(
     }
     let (stop, end_notice) = UnixStream::pair().map_err(|e| e.to_string())?;
     let job = Job::start(command, &variables, end_notice)?;
+    raise_descriptor_limit();
     record.keep();
     let served = relay.run(&stop, &mut |line| {
         if !quiet {

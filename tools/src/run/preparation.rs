@@ -162,7 +162,7 @@ fn command(
     if !matches!(launcher, Launcher::Program) {
         check_words(launcher, words, variables)?;
     }
-    let mut prepared = vec![program.clone()];
+    let mut options = Vec::new();
     if let Launcher::Mpi(MpiImplementation { exports_by_option: true, .. }) = launcher {
         // The user's own settings must be the same on all hosts, too.
         let own = variables_of("FI_").into_iter().map(|(name, _)| name);
@@ -170,10 +170,18 @@ fn command(
         names.sort_unstable();
         names.dedup();
         for name in names {
-            prepared.extend([OsString::from("-x"), name.into()]);
+            options.extend([OsString::from("-x"), name.into()]);
         }
     }
-    prepared.extend(words.iter().cloned());
+    let mut prepared = vec![program.clone()];
+    prepared.extend(options.iter().cloned());
+    for word in words {
+        prepared.push(word.clone());
+        // Programs of one job stand between colons, and the options of Open MPI 5 are those of one program.
+        if word == ":" {
+            prepared.extend(options.iter().cloned());
+        }
+    }
     Ok(prepared)
 }
 
@@ -305,6 +313,12 @@ mod tests {
         assert_eq!(prepared[prepared.len() - 3..], ["-np", "2", "./app"]);
         let text = prepared.join(" ");
         assert!(text.contains("-x FI_PROVIDER ") && text.contains("-x OMPI_MCA_pml "), "{text}");
+        let two = words("sh -n 1 ./one : -n 1 ./two");
+        let prepared = command(open_mpi, &two, &variables).expect("fine").join(OsStr::new(" "));
+        let prepared = prepared.to_string_lossy();
+        let of_each: Vec<usize> =
+            prepared.split(" : ").map(|of_one| of_one.matches("-x FI_PROVIDER ").count()).collect();
+        assert_eq!(of_each, [1, 1], "{prepared}");
         let mpich = Launcher::Mpi(recognise("HYDRA").expect("known"));
         assert_eq!(command(mpich, &job, &variables).expect("fine"), job);
         assert_eq!(command(Launcher::Slurm, &job, &variables).expect("fine"), job);
