@@ -1,7 +1,8 @@
 //! The preloaded time library (provider/time/): it answers the application's own time functions by functions of this file.
 
-use core::ffi::c_int;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::ffi::{c_int, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
 
 use squall_base::{Span, Time};
@@ -46,7 +47,17 @@ struct ClockTable {
     create: extern "C" fn() -> u64,
     begin: extern "C" fn(created: u64),
     yields: extern "C" fn() -> c_int,
+    set_timer: extern "C" fn(next: u64, expire: Expire),
 }
+
+/// Ends the application's timers that are due at a shown time. Returns the shown time of the next one; the highest number is
+/// none.
+type Expire = extern "C" fn(now: u64) -> u64;
+
+/// The virtual time at which the application's first timer is due.
+static APPLICATION_TIMER: AtomicU64 = AtomicU64::new(u64::MAX);
+/// The function that ends the application's timers, NULL as long as there are none.
+static EXPIRE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// Returns the time of CLOCK_MONOTONIC that the application sees at the virtual time `now`.
 fn shown_time(rules: &VirtualTimeRules, now: Time) -> u64 {
@@ -160,6 +171,38 @@ extern "C" fn owns_for_library(fd: c_int) -> c_int {
     c_int::from(crate::waiting::owns(fd))
 }
 
+extern "C" fn set_timer_for_library(next: u64, expire: Expire) {
+    let Some(clock) = virtual_time::clock() else { return };
+    EXPIRE.store(expire as *mut c_void, Ordering::Release);
+    store_timer(clock, next);
+}
+
+/// Keeps the shown time at which the application's first timer is due; the highest number is none.
+fn store_timer(clock: &VirtualClock, next: u64) {
+    let due = if next == u64::MAX { Time::NEVER } else { time_of_shown(clock.rules(), next) };
+    APPLICATION_TIMER.store(due.0, Ordering::Release);
+}
+
+/// Returns the time at which the application's first timer is due.
+pub(super) fn application_timer() -> Time {
+    Time(APPLICATION_TIMER.load(Ordering::Acquire))
+}
+
+/// Ends the timers of the application that are due. Returns whether there was one.
+pub(super) fn expire_application_timers(clock: &VirtualClock) -> bool {
+    if clock.now() < application_timer() {
+        return false;
+    }
+    let expire = EXPIRE.load(Ordering::Acquire);
+    if expire.is_null() {
+        return false;
+    }
+    // SAFETY: the address was stored as a function of this type, of the time library, which is never unloaded.
+    let expire = unsafe { core::mem::transmute::<*mut c_void, Expire>(expire) };
+    store_timer(clock, expire(shown_time(clock.rules(), clock.now())));
+    true
+}
+
 /// Sleeps in a helper thread, which never calls libfabric, until another thread has advanced the
 /// clock to `until`. With `wakes`, returns true after one short sleep. A helper thread does not
 /// advance the clock itself, because time would pass while the other threads compute. Returns false
@@ -197,6 +240,7 @@ pub(super) fn register(clock: &VirtualClock) {
         create: create_for_library,
         begin: begin_for_library,
         yields: must_yield_for_library,
+        set_timer: set_timer_for_library,
     }));
     // SAFETY: dlsym(3) reads the name, a NUL-terminated literal, and looks for it in the time library, which is preloaded.
     let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"squall_time_register".as_ptr()) };

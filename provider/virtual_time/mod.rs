@@ -245,10 +245,11 @@ fn read_cpu_clock(clock: libc::clockid_t) -> u64 {
     seconds * 1_000_000_000 + u64::try_from(ts.tv_nsec).unwrap_or(0)
 }
 
-/// Returns the earliest time after `after` at which an endpoint has to act: the time of a timer, or
-/// of an arrival that the emulator has announced.
+/// Returns the earliest time after `after` at which an endpoint has to act, because of a timer or of an arrival that the
+/// emulator has announced, or at which a timer of the application is due.
 fn first_timer(after: Time) -> Time {
     let timers = open_endpoints::all().into_iter().filter_map(|ep| ep.next_timeout());
+    let timers = timers.chain([library::application_timer()]);
     timers.filter(|at| *at > after).min().unwrap_or(Time::NEVER)
 }
 
@@ -285,6 +286,7 @@ fn serve_endpoints() -> bool {
 /// Advances the clock to `until`, because the application computes or sleeps until then.
 fn advance_busy(clock: &VirtualClock, until: Time) {
     loop {
+        library::expire_application_timers(clock);
         if clock.now() >= until {
             return;
         }
@@ -343,6 +345,9 @@ fn wait_for_packet(clock: &VirtualClock, until: Time) -> bool {
     if clock.has_arrival() {
         return serve_endpoints();
     }
+    if library::expire_application_timers(clock) {
+        return false;
+    }
     loop {
         let Some(timer) = serve_due_timers(clock) else { return true };
         let reason = if timer <= longest { WaitReason::Timer } else { WaitReason::Idle };
@@ -350,7 +355,8 @@ fn wait_for_packet(clock: &VirtualClock, until: Time) -> bool {
         let busy = serve_endpoints();
         // A timer by which the transport only sent something is not what the application waits for.
         let visible = progress == Progress::Arrival || COMPLETIONS.load(Ordering::Relaxed) != done;
-        if visible || clock.now() >= until {
+        let expired = library::expire_application_timers(clock);
+        if visible || expired || clock.now() >= until {
             return busy;
         }
     }

@@ -70,6 +70,7 @@ class Virtual:
         compiler = str(MPIS["mpich"].python.parent / "mpicc")
         self.job = compile_c([FABTESTS / "virtual" / "job.c"], TARGET / "virtual" / "job", linking, compiler, ())
         self.threads = compile_c([FABTESTS / "virtual" / "threads.c"], TARGET / "virtual" / "threads", linking, compiler, ())
+        self.timers = compile_c([FABTESTS / "virtual" / "timers.c"], TARGET / "virtual" / "timers", linking, compiler, ())
 
     def command(self, topology: str, *options: Word, compute: str = "none") -> list[str]:
         """Returns the words before a launcher's command."""
@@ -329,6 +330,31 @@ def check_threads(virtual: Virtual, tally: Tally) -> None:
         tally.add(f"threads: {name}, --compute {compute}", problem, result.seconds, found[1] if found else "", result.output)
 
 
+# Seconds until a timer ends, and how much later at most a program that waits for it goes on: the time of its own calls.
+TIMED, LATE = 0.2, 20e-6
+# A program that computes until its timer ends counts its CPU time, by the tick of the kernel.
+TIMED_BY = {
+    "descriptor": "none",
+    "event": "none",
+    "alarm": "none",
+    "receiving": "none",
+    "signal": "none",
+    "computing": "cpu",
+}
+
+
+def check_timers(virtual: Virtual, tally: Tally) -> None:
+    """Timers of the system end in virtual time."""
+    for how, compute in TIMED_BY.items():
+        result = virtual.run_job("star:2", 2, how, TIMED, compute=compute, program=virtual.timers)
+        found = re.search(r"^timers: \w+: ([\d.]+) s$", result.output, re.M)
+        problem = None if result.ok and found else result.why() if not result.ok else "no time"
+        least, most = (TIMED, TIMED + LATE) if compute == "none" else (LEAST_COMPUTED * TIMED, MOST_COMPUTED * TIMED)
+        if found and not problem and not least <= float(found[1]) <= most:
+            problem = f"{found[1]} s, expected {least:g} to {most:g}"
+        tally.add(f"timers: {how}, --compute {compute}", problem, result.seconds, found[1] if found else "", result.output)
+
+
 def check_progress_thread(virtual: Virtual, tally: Tally) -> None:
     """MPICH's progress thread polls beside the program: a collective takes about the time that it takes without."""
     times = []
@@ -536,6 +562,7 @@ def main(args: argparse.Namespace) -> int:
         check_replays(virtual, tally, args.quick)
         check_computation(virtual, tally)
         check_threads(virtual, tally)
+        check_timers(virtual, tally)
         check_progress_thread(virtual, tally)
         check_launches(virtual, tally)
         check_misbehaviour(virtual, tally)

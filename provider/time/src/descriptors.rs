@@ -6,16 +6,17 @@
 //! waits in real time. If its timeout passes, virtual time advances by the timeout as well: an
 //! event loop looks at the clock to see which of its timers have ended.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 use core::mem::size_of;
 
-use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, ssize_t, timespec, timeval};
 
 use crate::epoll_sets::contains_owned;
-use crate::real;
+use crate::real::{self, set_errno};
 use crate::time_value::{
     MILLISECOND, duration, duration_of_timeval, timespec_of_duration, timeval_of_duration,
 };
+use crate::timers;
 use crate::virtual_clock::VirtualClock;
 
 /// Longest wait of the provider, in nanoseconds, before the descriptors are tested again, because some of them may not
@@ -26,7 +27,7 @@ const SLICE: u64 = MILLISECOND;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Watched {
     Nothing,
-    /// At least one of the descriptors belongs to the provider.
+    /// At least one of the descriptors belongs to the provider, or to a timer in virtual time.
     Owned,
     Foreign,
 }
@@ -36,7 +37,7 @@ impl Watched {
     fn of(clock: VirtualClock, fds: impl Iterator<Item = c_int>) -> Watched {
         let mut watched = Watched::Nothing;
         for fd in fds.filter(|&fd| fd >= 0) {
-            if clock.owns(fd) || contains_owned(clock, fd) {
+            if clock.owns(fd) || timers::is_armed(fd) || contains_owned(clock, fd) {
                 return Watched::Owned;
             }
             watched = Watched::Foreign;
@@ -59,8 +60,8 @@ fn wait_until_ready(
         return (ready, timeout);
     }
     let watched = watched(clock);
-    // Without a timeout only a foreign descriptor or a signal ends the wait; no clock is needed.
-    if timeout.is_none() && watched != Watched::Owned {
+    // Without a timeout only a foreign descriptor or a signal ends the wait; no clock is needed unless a timer raises it.
+    if timeout.is_none() && watched != Watched::Owned && timers::first_signal().is_none() {
         return (wait(None), None);
     }
     let Some(mut now) = clock.now() else { return (wait(timeout), None) };
@@ -71,7 +72,7 @@ fn wait_until_ready(
             let left = clock.sleep(deadline).err().unwrap_or(0);
             return (wait(Some(left)), Some(0));
         }
-        (Watched::Foreign, _) => {
+        (Watched::Foreign, _) if timers::first_signal().is_none() => {
             let ready = wait(timeout);
             if ready != 0 {
                 return (ready, clock.now().and_then(left));
@@ -79,16 +80,30 @@ fn wait_until_ready(
         }
         _ => {}
     }
-    // The timeout of foreign descriptors has passed in real time.
-    let really_left = |now: u64| if watched == Watched::Foreign { Some(0) } else { left(now) };
+    // The timeout of foreign descriptors has passed in real time, unless a timer may raise a signal before.
+    let before = timers::signals();
+    let by_slices = watched == Watched::Foreign && timers::first_signal().is_some();
+    let really_left =
+        |now: u64| if watched == Watched::Foreign && !by_slices { Some(0) } else { left(now) };
     while left(now) != Some(0) {
         let slice = now.saturating_add(SLICE).min(deadline.unwrap_or(u64::MAX));
+        if by_slices {
+            // No faster than real time, because the process waits for something outside of the simulated network.
+            let ready = wait(Some(slice - now));
+            if ready != 0 {
+                return (ready, left(now));
+            }
+        }
         if !clock.wait(slice, true) {
             return (wait(really_left(now)), None);
         }
         match clock.now() {
             Some(later) => now = later,
             None => return (wait(really_left(now)), None),
+        }
+        if timers::signals() != before {
+            set_errno(libc::EINTR);
+            return (-1, left(now));
         }
         let ready = wait(Some(0));
         if ready != 0 {
@@ -158,6 +173,44 @@ unsafe fn poll_fds(fds: *const pollfd, count: nfds_t) -> impl Iterator<Item = c_
     let count = usize::try_from(count).unwrap_or(0);
     // SAFETY: the index is below the number of structures that the caller promised.
     (0..count).map(move |index| unsafe { (*fds.add(index)).fd })
+}
+
+/// Waits in virtual time until the armed timer of a descriptor has ended, if a read would wait for it.
+fn await_timer(fd: c_int) {
+    // SAFETY: fcntl(2) with F_GETFL reads the flags of a descriptor, and refuses one that is not open.
+    let flags = || unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    if !timers::is_armed(fd) || flags() & libc::O_NONBLOCK != 0 {
+        return;
+    }
+    let mut readable = pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let readable = &raw mut readable;
+    wait_until_ready(
+        None,
+        |_| Watched::Owned,
+        // SAFETY: the array is one structure, a local variable of this function.
+        |timeout| unsafe { real::poll(readable, 1, to_milliseconds(timeout)) },
+    );
+}
+
+/// Reads from a descriptor, which may be a timer's: read(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn read(fd: c_int, to: *mut c_void, size: size_t) -> ssize_t {
+    await_timer(fd);
+    // SAFETY: the arguments are those of the caller, who promised what read(2) demands.
+    unsafe { real::read(fd, to, size) }
+}
+
+/// Reads from a descriptor: read(2) of programs that were compiled with _FORTIFY_SOURCE.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn __read_chk(
+    fd: c_int,
+    to: *mut c_void,
+    size: size_t,
+    room: size_t,
+) -> ssize_t {
+    await_timer(fd);
+    // SAFETY: the arguments are those of the caller; the real function ends the process if there is no room.
+    unsafe { real::__read_chk(fd, to, size, room) }
 }
 
 /// Waits for descriptors: poll(2).

@@ -1,4 +1,4 @@
-//! A table of the epoll sets that contain a descriptor of the provider.
+//! A table of the epoll sets that contain a descriptor of the provider, or of a timer in virtual time.
 //!
 //! A fixed table holds pairs of a set and a descriptor in it. While the provider has not registered
 //! its clock, every pair is recorded, for a program may add the provider's descriptor before it
@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use libc::epoll_event;
 
 use crate::real;
+use crate::timers;
 use crate::virtual_clock::{VirtualClock, is_inside_provider, is_registered};
 
 /// Largest number of recorded pairs of an epoll set and a descriptor: more than an MPI library and its launcher's
@@ -31,11 +32,12 @@ fn set_of(pair: u64) -> u32 {
     (pair >> 32) as u32
 }
 
-/// Returns whether an epoll set contains a descriptor of the provider.
+/// Returns whether an epoll set contains a descriptor of the provider, or of an armed timer.
 pub(crate) fn contains_owned(clock: VirtualClock, set: c_int) -> bool {
     TABLE.iter().map(|slot| slot.load(Ordering::Relaxed)).any(|pair| {
         let fd = (pair as u32).cast_signed();
-        pair != EMPTY && set_of(pair) == set.cast_unsigned() && clock.owns(fd)
+        let owned = || clock.owns(fd) || timers::is_armed(fd);
+        pair != EMPTY && set_of(pair) == set.cast_unsigned() && owned()
     })
 }
 
@@ -77,8 +79,8 @@ unsafe extern "C-unwind" fn epoll_ctl(
     if status == 0 && !is_inside_provider() {
         match operation {
             libc::EPOLL_CTL_ADD => {
-                let unknown = !is_registered();
-                if unknown || VirtualClock::get().is_some_and(|clock| clock.owns(fd)) {
+                let counts = !is_registered() || timers::is_descriptor(fd);
+                if counts || VirtualClock::get().is_some_and(|clock| clock.owns(fd)) {
                     record(pair(set, fd));
                 }
             }

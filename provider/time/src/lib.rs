@@ -22,15 +22,16 @@
 //! - Waits for a futex by `syscall`, as in the standard library of Rust, end after the time that is
 //!   left on the virtual clock, in real time. Virtual time does not advance by it.
 //!
-//! Timers that end in a signal or in a descriptor run in real time: `setitimer`, `alarm`,
-//! `timer_settime` and `timerfd_settime`. The absolute times of the last two are virtual; such a
-//! timer ends after the time that is left, in real time, and its clock is guessed from the value.
+//! - Timers end in virtual time: `timerfd_settime`, `timer_settime`, `setitimer` and `alarm`. The clock
+//!   of an absolute time is guessed from the value.
+//! - `pause`, `sigsuspend`, `sigtimedwait` and their kin wait in virtual time if they have a timeout or a
+//!   timer of the program is to end.
 //!
 //! Programs that read the time-stamp counter of an x86-64 processor get virtual time with
 //! SQUALL_TIME_TSC=trap. Not covered are programs that call the kernel's vDSO themselves, other
 //! system calls by `syscall`, timeouts of sockets (SO_RCVTIMEO), and sets of `select` with more
-//! than FD_SETSIZE bits. A signal ends a wait in virtual time late: the wait runs to its end, or to
-//! the end of its slice of 1 ms.
+//! than FD_SETSIZE bits. A signal ends a wait in virtual time late, unless it is that of a timer: the
+//! wait runs to its end, or to the end of its slice of 1 ms.
 //!
 //! The library also interposes `pthread_create`, so that threads compute beside each other, MPI_Finalize, to report the end of the program, and the functions
 //! that set signal handlers and masks or execute programs (see the module `tsc`).
@@ -47,6 +48,7 @@ mod futex;
 mod locks;
 mod mpi;
 mod real;
+mod signals;
 mod sleeps;
 mod threads;
 mod time_value;
@@ -83,6 +85,9 @@ pub struct ClockTable {
     pub begin: extern "C" fn(created: u64),
     /// Called by sched_yield. Returns 1 if the call is to reach the kernel, 0 if it is to return at once.
     pub yields: extern "C" fn() -> c_int,
+    /// Has the provider call `expire` with the time of its clock (as `now`) when this is `next` or later. `expire` ends the
+    /// timers of the program that are due, and returns the next such time; the highest number is none.
+    pub set_timer: extern "C" fn(next: u64, expire: extern "C" fn(u64) -> u64),
 }
 
 /// Puts the process into virtual time. The table must stay valid for the life of the process.

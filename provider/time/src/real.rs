@@ -6,9 +6,9 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    ENOSYS, clockid_t, epoll_event, fd_set, itimerspec, mqd_t, nfds_t, pollfd, pthread_cond_t,
-    pthread_mutex_t, pthread_rwlock_t, pthread_t, sem_t, sigset_t, size_t, ssize_t, time_t,
-    timer_t, timespec, timeval,
+    ENOSYS, clockid_t, epoll_event, fd_set, itimerspec, itimerval, mqd_t, nfds_t, pollfd,
+    pthread_cond_t, pthread_mutex_t, pthread_rwlock_t, pthread_t, sem_t, siginfo_t, sigset_t,
+    size_t, ssize_t, time_t, timer_t, timespec, timeval,
 };
 
 use crate::clocks::timeb;
@@ -44,7 +44,9 @@ fn symbol_version(name: &CStr) -> Option<&'static CStr> {
         b"pthread_cond_signal" | b"pthread_cond_broadcast" | b"pthread_cond_timedwait" => {
             Some(c"GLIBC_2.3.2")
         }
-        b"timer_settime" => Some(c"GLIBC_2.3.3"),
+        b"timer_create" | b"timer_delete" | b"timer_settime" | b"timer_gettime" => {
+            Some(c"GLIBC_2.3.3")
+        }
         _ => None,
     }
 }
@@ -213,13 +215,36 @@ functions! {
         queue: mqd_t, message: *mut c_char, size: size_t, priority: *mut c_uint, time: Time
     ) -> ssize_t = fail_with_enosys() as ssize_t;
 
+    fn timerfd_create(clock: clockid_t, flags: c_int) -> c_int = fail_with_enosys();
+    fn timerfd_gettime(fd: c_int, setting: *mut itimerspec) -> c_int = fail_with_enosys();
     fn timerfd_settime(
         fd: c_int, flags: c_int, setting: *const itimerspec, old: *mut itimerspec
     ) -> c_int = fail_with_enosys();
+    fn timer_create(
+        clock: clockid_t, event: *mut libc::sigevent, timer: *mut timer_t
+    ) -> c_int = fail_with_enosys();
+    fn timer_delete(timer: timer_t) -> c_int = fail_with_enosys();
+    fn timer_gettime(timer: timer_t, setting: *mut itimerspec) -> c_int = fail_with_enosys();
     fn timer_settime(
         timer: timer_t, flags: c_int, setting: *const itimerspec, old: *mut itimerspec
     ) -> c_int = fail_with_enosys();
 
+    fn setitimer(
+        which: c_int, setting: *const itimerval, old: *mut itimerval
+    ) -> c_int = fail_with_enosys();
+    fn getitimer(which: c_int, setting: *mut itimerval) -> c_int = fail_with_enosys();
+    fn alarm(seconds: c_uint) -> c_uint = 0;
+    fn read(fd: c_int, to: *mut c_void, size: size_t) -> ssize_t = fail_with_enosys() as ssize_t;
+    fn __read_chk(
+        fd: c_int, to: *mut c_void, size: size_t, room: size_t
+    ) -> ssize_t = fail_with_enosys() as ssize_t;
+    fn close(fd: c_int) -> c_int = fail_with_enosys();
+
+    fn pause() -> c_int = fail_with_enosys();
+    fn sigsuspend(mask: Mask) -> c_int = fail_with_enosys();
+    fn sigwaitinfo(set: Mask, info: *mut siginfo_t) -> c_int = fail_with_enosys();
+    fn sigtimedwait(set: Mask, info: *mut siginfo_t, timeout: Time) -> c_int = fail_with_enosys();
+    fn sigwait(set: Mask, signal: *mut c_int) -> c_int = ENOSYS;
     fn sigaction(
         signal: c_int, action: *const libc::sigaction, old: *mut libc::sigaction
     ) -> c_int = fail_with_enosys();

@@ -28,6 +28,8 @@ const READ_COUNTER: [&[u8]; 2] = [b"Intel(R) MPI", b"Open MPI v4."];
 const LONGEST_VERSION: usize = 8192;
 /// Largest size in bytes of the code of the kernel's vDSO.
 const VDSO_SIZE: usize = 64 << 10;
+/// Number of pairs of readings of counter and clock, of which the tightest counts.
+const PAIRS: usize = 16;
 /// Number of fractional bits of the fixed-point number [`TICKS_PER_NS`].
 const FRACTION: u32 = 32;
 
@@ -64,6 +66,19 @@ fn read_clock() -> i64 {
     now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
 }
 
+/// Returns the time-stamp counter and the real time in nanoseconds at one moment. The tightest of several pairs of readings
+/// counts, because the thread may be interrupted between two readings.
+fn read_together() -> (u64, i64) {
+    let pair = |_| {
+        let before = read_counter();
+        let ns = read_clock();
+        let span = read_counter().wrapping_sub(before);
+        (span, before.wrapping_add(span / 2), ns)
+    };
+    let (_, ticks, ns) = (0..PAIRS).map(pair).min().unwrap_or_default();
+    (ticks, ns)
+}
+
 /// Makes the instructions that read the counter trap in this thread, or allows them. Returns whether that is possible.
 fn set_trap(trapped: bool) -> bool {
     let mode = if trapped { libc::PR_TSC_SIGSEGV } else { libc::PR_TSC_ENABLE };
@@ -75,8 +90,9 @@ fn set_trap(trapped: bool) -> bool {
 /// Switches the trap off, in case that a thread with a trap has executed this program.
 pub(crate) fn initialize() {
     set_trap(false);
-    LOADED_TICKS.store(read_counter(), Ordering::Relaxed);
-    LOADED_NS.store(read_clock(), Ordering::Relaxed);
+    let (ticks, ns) = read_together();
+    LOADED_TICKS.store(ticks, Ordering::Relaxed);
+    LOADED_NS.store(ns, Ordering::Relaxed);
 }
 
 /// Returns whether reads of the time-stamp counter are to trap: because the user says so (SQUALL_TIME_TSC=trap), or,
@@ -106,7 +122,7 @@ pub(crate) fn begin_trapping() {
         return;
     }
     let Some(now) = VirtualClock::get().and_then(VirtualClock::now) else { return };
-    let (ticks, ns) = (read_counter(), read_clock());
+    let (ticks, ns) = read_together();
     let elapsed = ns.saturating_sub(LOADED_NS.load(Ordering::Relaxed)).max(1) as u128;
     let counted = u128::from(ticks.wrapping_sub(LOADED_TICKS.load(Ordering::Relaxed)));
     TICKS_PER_NS.store(((counted << FRACTION) / elapsed) as u64, Ordering::Relaxed);

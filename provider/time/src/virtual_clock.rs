@@ -3,13 +3,15 @@
 use core::cell::Cell;
 use core::ffi::c_int;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::ClockTable;
 use crate::real::{errno, set_errno};
 
 /// The table of clock functions that the provider registered, or NULL in real time.
 static TABLE: AtomicPtr<ClockTable> = AtomicPtr::new(null_mut());
+/// The latest virtual time that was read.
+static LATEST: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// True while a function of the provider runs in this thread. The functions that it calls are
@@ -32,12 +34,16 @@ pub(crate) unsafe fn register(table: *const ClockTable) -> bool {
     TABLE.store(table.cast_mut(), Ordering::Release);
     #[cfg(target_arch = "x86_64")]
     crate::tsc::begin_trapping();
+    if let Some(clock) = VirtualClock::get() {
+        crate::timers::adopt(clock);
+    }
     true
 }
 
 /// Puts a forked child into real time, because only its parent is attached to the network.
 pub(crate) unsafe extern "C" fn unregister_after_fork() {
     TABLE.store(null_mut(), Ordering::Release);
+    crate::timers::forget_all();
     #[cfg(target_arch = "x86_64")]
     crate::tsc::end_in_child();
 }
@@ -97,8 +103,16 @@ impl VirtualClock {
                 self.end();
                 None
             }
-            now => Some(now),
+            now => {
+                LATEST.fetch_max(now, Ordering::Relaxed);
+                Some(now)
+            }
         }
+    }
+
+    /// Has the provider call `expire` when its clock reaches `next`, the time at which the first timer of the program is due.
+    pub(crate) fn set_timer(self, next: u64, expire: extern "C" fn(u64) -> u64) {
+        call_provider(|| (self.0.set_timer)(next, expire));
     }
 
     /// Returns the virtual time on an axis in nanoseconds, or `None` if virtual time has ended.
@@ -182,7 +196,10 @@ impl VirtualClock {
     /// Puts the process into real time, unless the provider has registered another table since.
     fn end(self) {
         let table = core::ptr::from_ref(self.0).cast_mut();
-        let _ = TABLE.compare_exchange(table, null_mut(), Ordering::AcqRel, Ordering::Relaxed);
+        let ended = TABLE.compare_exchange(table, null_mut(), Ordering::AcqRel, Ordering::Relaxed);
+        if ended.is_ok() {
+            crate::timers::resume_in_real_time(LATEST.load(Ordering::Relaxed));
+        }
     }
 }
 
@@ -193,6 +210,15 @@ fn call_provider<T>(function: impl FnOnce() -> T) -> T {
     let result = function();
     INSIDE_PROVIDER.set(false);
     set_errno(saved);
+    result
+}
+
+/// Calls `function`, a part of this library that the provider calls, as if it were called by the program: a signal handler
+/// that runs meanwhile sees virtual time.
+pub(crate) fn outside_provider<T>(function: impl FnOnce() -> T) -> T {
+    let inside = INSIDE_PROVIDER.replace(false);
+    let result = function();
+    INSIDE_PROVIDER.set(inside);
     result
 }
 

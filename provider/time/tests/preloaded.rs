@@ -103,8 +103,13 @@ fn futexes_wait_for_what_is_left() {
 }
 
 #[test]
-fn timers_end_after_what_is_left() {
-    run("timers");
+fn descriptors_of_timers_are_readable_at_virtual_times() {
+    run("timer-descriptors");
+}
+
+#[test]
+fn timers_raise_signals_at_virtual_times() {
+    run("timer-signals");
 }
 
 #[test]

@@ -58,6 +58,7 @@ struct clock_table {
 	uint64_t (*create)(void);
 	void (*begin)(uint64_t);
 	int (*yields)(void);
+	void (*set_timer)(uint64_t, uint64_t (*)(uint64_t));
 };
 
 static uint64_t virtual_time = BEGIN;
@@ -69,6 +70,9 @@ static uint64_t arrival = UINT64_MAX;
 /* Longest step of a wait. */
 static uint64_t step = UINT64_MAX;
 static void (*hook)(void);
+/* When a timer of the program is due, and the function that ends it. */
+static uint64_t due = UINT64_MAX;
+static uint64_t (*expire)(uint64_t);
 
 static uint64_t now(void)
 {
@@ -94,9 +98,20 @@ static int wait_until(uint64_t until, int wakes)
 		arrival = UINT64_MAX;
 		CHECK(write(owned, &one, sizeof one) == sizeof one);
 	}
+	if (due < until)
+		until = due;
 	if (until > begin)
 		virtual_time = until;
+	if (due <= virtual_time)
+		due = expire(virtual_time);
 	return 0;
+}
+
+static void set_timer(uint64_t next, uint64_t (*function)(uint64_t))
+{
+	errno = EIO;
+	due = next;
+	expire = function;
 }
 
 static int owns(int fd)
@@ -134,7 +149,8 @@ static int yields(void)
 	return must_yield;
 }
 
-static struct clock_table table = { sizeof table, now, wait_until, owns, CALENDAR, end, create, begin_thread, yields };
+static struct clock_table table = { sizeof table, now, wait_until, owns, CALENDAR, end, create, begin_thread, yields,
+	set_timer };
 
 static int (*registration(void))(const struct clock_table *)
 {
@@ -749,33 +765,129 @@ static void test_futex(void)
 	CHECK(waited() == 0 && elapsed_ms() == 0);
 }
 
-static void test_timers(void)
-{
-	struct itimerspec setting = { .it_value = { 100000, 0 } };
-	struct itimerspec left;
-	uint64_t expirations;
-	timer_t timer;
-	int fd = timerfd_create(CLOCK_MONOTONIC, 0);
+/* Times that setting and reading a timer take. */
+#define SOON (10 * US)
 
-	CHECK(fd >= 0 && timer_create(CLOCK_REALTIME, NULL, &timer) == 0);
+static uint64_t left_of(struct timespec left)
+{
+	return left.tv_sec * SECOND + left.tv_nsec;
+}
+
+static void test_timer_descriptors(void)
+{
+	struct itimerspec setting = { .it_value = { 100, 0 } };
+	struct itimerspec left;
+	struct epoll_event event = { .events = EPOLLIN };
+	uint64_t expirations;
+	int early = timerfd_create(CLOCK_MONOTONIC, 0);
+	int set = epoll_create1(0);
+
 	enter_virtual_time();
-	/* What is set relatively stays as it is. */
-	CHECK(timerfd_settime(fd, 0, &setting, NULL) == 0 && timerfd_gettime(fd, &left) == 0);
-	CHECK(left.it_value.tv_sec >= 90000 && left.it_value.tv_sec <= 100000);
-	setting.it_value = to_timespec(virtual_time + 50000 * SECOND);
+	int fd = timerfd_create(CLOCK_MONOTONIC, 0);
+	struct pollfd readable = { fd, POLLIN, 0 };
+	CHECK(early >= 0 && fd >= 0 && set >= 0);
+	CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+	/* A read waits for the end, in virtual time. */
+	uint64_t begin = virtual_time;
+	CHECK(timerfd_settime(early, 0, &setting, NULL) == 0 && timerfd_gettime(early, &left) == 0);
+	CHECK(left_of(left.it_value) <= 100 * SECOND && left_of(left.it_value) > 100 * SECOND - SOON);
+	CHECK(read(early, &expirations, sizeof expirations) == sizeof expirations && expirations == 1);
+	CHECK(virtual_time - begin >= 100 * SECOND && virtual_time - begin < 100 * SECOND + SOON);
+	CHECK(timerfd_gettime(early, &left) == 0 && left_of(left.it_value) == 0);
+	/* An absolute time, and ends that repeat. */
+	begin = virtual_time;
+	setting.it_value = to_timespec(begin + 50 * SECOND);
 	setting.it_interval.tv_sec = 7;
-	CHECK(timerfd_settime(fd, TFD_TIMER_ABSTIME, &setting, NULL) == 0 && timerfd_gettime(fd, &left) == 0);
-	CHECK(left.it_value.tv_sec >= 40000 && left.it_value.tv_sec <= 50000 && left.it_interval.tv_sec == 7);
-	setting.it_value = to_timespec(virtual_time + CALENDAR + 50000 * SECOND);
-	CHECK(timer_settime(timer, TIMER_ABSTIME, &setting, NULL) == 0 && timer_gettime(timer, &left) == 0);
-	CHECK(left.it_value.tv_sec >= 40000 && left.it_value.tv_sec <= 50000);
-	/* A time that has passed ends the timer at once, and 0 disarms it. */
-	setting = (struct itimerspec){ .it_value = to_timespec(virtual_time - SECOND) };
 	CHECK(timerfd_settime(fd, TFD_TIMER_ABSTIME, &setting, NULL) == 0);
+	CHECK(poll(&readable, 1, 49000) == 0 && poll(&readable, 1, -1) == 1);
+	CHECK(virtual_time - begin >= 50 * SECOND && virtual_time - begin < 50 * SECOND + SOON);
 	CHECK(read(fd, &expirations, sizeof expirations) == sizeof expirations && expirations == 1);
+	CHECK(epoll_wait(set, &event, 1, -1) == 1);
+	CHECK(virtual_time - begin >= 57 * SECOND && virtual_time - begin < 57 * SECOND + SOON);
+	CHECK(read(fd, &expirations, sizeof expirations) == sizeof expirations && expirations == 1);
+	/* Disarmed, with the old setting. */
 	setting = (struct itimerspec){ .it_value = { 0, 0 } };
-	CHECK(timer_settime(timer, TIMER_ABSTIME, &setting, NULL) == 0 && timer_gettime(timer, &left) == 0);
-	CHECK(left.it_value.tv_sec == 0 && left.it_value.tv_nsec == 0);
+	CHECK(timerfd_settime(fd, 0, &setting, &left) == 0 && left.it_interval.tv_sec == 7);
+	CHECK(left_of(left.it_value) <= 7 * SECOND && left_of(left.it_value) > 7 * SECOND - SOON);
+	CHECK(due == UINT64_MAX);
+	/* A time that has passed ends the timer at once. */
+	setting.it_value = to_timespec(virtual_time - SECOND);
+	CHECK(timerfd_settime(fd, TFD_TIMER_ABSTIME, &setting, NULL) == 0 && poll(&readable, 1, 0) == 1);
+	/* The kernel judges what is no timer, and invalid settings. */
+	CHECK(timerfd_settime(set, 0, &setting, NULL) == -1 && errno == EINVAL);
+	setting.it_value.tv_nsec = -1;
+	CHECK(timerfd_settime(fd, 0, &setting, NULL) == -1 && errno == EINVAL);
+	/* A descriptor that is no timer any more. */
+	setting.it_value = (struct timespec){ 3, 0 };
+	CHECK(timerfd_settime(fd, 0, &setting, NULL) == 0 && close(fd) == 0 && usleep(4000000) == 0);
+	CHECK(close(early) == 0 && close(set) == 0);
+}
+
+static volatile sig_atomic_t signalled;
+static uint64_t signalled_at;
+
+static void note_signal(int unused)
+{
+	(void)unused;
+	signalled++;
+	signalled_at = virtual_time;
+}
+
+static void test_timer_signals(void)
+{
+	struct sigaction action = { .sa_handler = note_signal };
+	struct itimerval interval = { { 0, 0 }, { 0, 200000 } };
+	struct itimerspec setting = { .it_value = { 20, 0 } };
+	struct itimerspec left;
+	struct timespec rest;
+	sigset_t set;
+	timer_t timer;
+
+	CHECK(sigaction(SIGALRM, &action, NULL) == 0 && sigaction(SIGUSR1, &action, NULL) == 0);
+	/* Set before virtual time, and taken over. */
+	CHECK(alarm(1000) == 0);
+	enter_virtual_time();
+	uint64_t begin = virtual_time;
+	CHECK(nanosleep(&(struct timespec){ 1500, 0 }, &rest) == -1 && errno == EINTR && signalled == 1);
+	CHECK(virtual_time - begin > 999 * SECOND && virtual_time - begin < 1001 * SECOND);
+	CHECK(rest.tv_sec >= 499 && rest.tv_sec <= 501);
+	/* alarm, and the rest that it returns. */
+	begin = virtual_time;
+	CHECK(alarm(600) == 0 && usleep(1000000) == 0 && alarm(60) == 599 && pause() == -1 && errno == EINTR);
+	CHECK(signalled == 2 && signalled_at - begin >= 61 * SECOND && signalled_at - begin < 61 * SECOND + SOON);
+	/* A computation without a call: as much CPU time passes. */
+	CHECK(setitimer(ITIMER_REAL, &interval, NULL) == 0);
+	while (signalled < 3)
+		;
+	/* A timer with a signal of its own, which is awaited. */
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1 };
+	CHECK(sigemptyset(&set) == 0 && sigaddset(&set, SIGUSR1) == 0);
+	CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
+	CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
+	begin = virtual_time;
+	CHECK(timer_settime(timer, 0, &setting, NULL) == 0 && timer_gettime(timer, &left) == 0);
+	CHECK(left_of(left.it_value) <= 20 * SECOND && left_of(left.it_value) > 20 * SECOND - SOON);
+	CHECK(sigtimedwait(&set, NULL, &(struct timespec){ 5, 0 }) == -1 && errno == EAGAIN);
+	CHECK(virtual_time - begin >= 5 * SECOND && virtual_time - begin < 6 * SECOND);
+	CHECK(sigwaitinfo(&set, NULL) == SIGUSR1);
+	CHECK(virtual_time - begin >= 20 * SECOND && virtual_time - begin < 20 * SECOND + SOON);
+	CHECK(pthread_sigmask(SIG_UNBLOCK, &set, NULL) == 0);
+	/* The process sleeps for something else meanwhile. */
+	int ends[2];
+	CHECK(pipe(ends) == 0);
+	struct pollfd readable = { ends[0], POLLIN, 0 };
+	interval.it_value.tv_usec = 20000;
+	CHECK(setitimer(ITIMER_REAL, &interval, NULL) == 0 && poll(&readable, 1, -1) == -1 && errno == EINTR);
+	CHECK(timer_settime(timer, 0, &setting, NULL) == 0 && timer_delete(timer) == 0 && due == UINT64_MAX);
+	/* What is left when virtual time ends is left in real time. */
+	interval.it_value.tv_usec = 50000;
+	CHECK(setitimer(ITIMER_REAL, &interval, NULL) == 0);
+	ended = 1;
+	(void)read_clock(CLOCK_MONOTONIC);
+	int before = signalled;
+	while (signalled == before)
+		(void)usleep(1000);
+	CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
 }
 
 static void end_virtual_time(void)
@@ -1056,7 +1168,8 @@ int main(int argc, char **argv)
 		{ "futex", test_futex },		       { "end", test_end },
 		{ "fork", test_fork },		       { "real", test_real },
 		{ "yields", test_yields },	       { "threads", test_threads },
-		{ "timers", test_timers },	       { "counter", test_counter },
+		{ "timer-descriptors", test_timer_descriptors },
+		{ "timer-signals", test_timer_signals },	       { "counter", test_counter },
 	};
 	size_t i;
 
