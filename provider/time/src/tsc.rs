@@ -12,7 +12,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 use core::mem::MaybeUninit;
-use core::ptr::null_mut;
+use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 use crate::real;
@@ -139,6 +139,7 @@ pub(crate) fn begin_trapping() {
         real::pthread_sigmask(libc::SIG_UNBLOCK, &raw const own, null_mut());
     }
     install(handle_trap as *const () as usize);
+    unblock_in_handlers();
     if !set_trap(true) {
         TRAPPED.store(false, Ordering::Release);
     }
@@ -157,6 +158,25 @@ fn install(handler: usize) {
         real::sigaction(libc::SIGSEGV, &raw const action, &raw mut old);
         if old.sa_sigaction != handler {
             store_action(&old);
+        }
+    }
+}
+
+/// Takes SIGSEGV out of the masks of the program's handlers: the kernel ends a process that is trapped while the signal is
+/// blocked, and a handler may read the counter.
+fn unblock_in_handlers() {
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: zero is a value of the structure, a local variable that the first call writes; the second call changes
+        // nothing but the mask of the program's action. Signals that have no action are refused.
+        unsafe {
+            let mut action: libc::sigaction = core::mem::zeroed();
+            if signal != libc::SIGSEGV
+                && real::sigaction(signal, null(), &raw mut action) == 0
+                && libc::sigismember(&raw const action.sa_mask, libc::SIGSEGV) == 1
+            {
+                libc::sigdelset(&raw mut action.sa_mask, libc::SIGSEGV);
+                real::sigaction(signal, &raw const action, null_mut());
+            }
         }
     }
 }
@@ -258,8 +278,15 @@ unsafe extern "C-unwind" fn sigaction(
     old: *mut libc::sigaction,
 ) -> c_int {
     if signal != libc::SIGSEGV || !TRAPPED.load(Ordering::Acquire) {
-        // SAFETY: the caller of sigaction(2) passes NULL or structures of this type, which it does here as well.
-        return unsafe { real::sigaction(signal, action, old) };
+        // SAFETY: the caller of sigaction(2) passes NULL, for which as_ref has a case, or structures of this type; the copy
+        // lives until the call returns.
+        return unsafe {
+            let mut copy = action.as_ref().copied();
+            if let Some(copy) = copy.as_mut().filter(|_| TRAPPED.load(Ordering::Acquire)) {
+                libc::sigdelset(&raw mut copy.sa_mask, libc::SIGSEGV);
+            }
+            real::sigaction(signal, copy.as_ref().map_or(null(), core::ptr::from_ref), old)
+        };
     }
     // SAFETY: the caller passes NULL or structures of this type; zero is a value of it.
     unsafe {

@@ -990,10 +990,35 @@ static void leave_fault(int signal)
 	siglongjmp(fault, signal);
 }
 
+/* Reads clock and counter at one moment: the tightest of several pairs. */
+static void read_both(uint64_t *clock, uint64_t *ticks)
+{
+	uint64_t least = UINT64_MAX;
+
+	for (int i = 0; i < 16; i++) {
+		uint64_t before = read_counter(), at = read_real(CLOCK_MONOTONIC), span = read_counter() - before;
+
+		if (span < least) {
+			least = span;
+			*clock = at;
+			*ticks = before + span / 2;
+		}
+	}
+}
+
+static volatile uint64_t counted;
+
+static void count(int unused)
+{
+	(void)unused;
+	counted = read_counter();
+}
+
 static void test_counter(void)
 {
 	struct sigaction own = { .sa_handler = leave_fault, .sa_flags = SA_NODEFER }, old;
-	uint64_t clock = read_real(CLOCK_MONOTONIC), ticks = read_counter(), elapsed;
+	struct sigaction blocking = { .sa_handler = count };
+	uint64_t clock, later, ticks, ticks_later, elapsed;
 	double frequency;
 	sigset_t all, none;
 	pthread_t thread;
@@ -1001,9 +1026,13 @@ static void test_counter(void)
 	pid_t child;
 	int status;
 
+	read_both(&clock, &ticks);
 	usleep(50000);
-	frequency = (double)(read_counter() - ticks) / (double)(read_real(CLOCK_MONOTONIC) - clock);
+	read_both(&later, &ticks_later);
+	frequency = (double)(ticks_later - ticks) / (double)(later - clock);
 	CHECK(sigaction(SIGSEGV, &own, NULL) == 0);
+	sigfillset(&blocking.sa_mask);
+	CHECK(sigaction(SIGUSR1, &blocking, NULL) == 0);
 	CHECK(setenv("SQUALL_TIME_TSC", "trap", 1) == 0);
 	enter_virtual_time();
 
@@ -1022,6 +1051,12 @@ static void test_counter(void)
 	CHECK(pthread_create(&thread, NULL, count_with_blocked_signals, NULL) == 0);
 	CHECK(pthread_join(thread, NULL) == 0);
 	CHECK(sigprocmask(SIG_SETMASK, &none, NULL) == 0);
+
+	/* So would a handler that blocks it, whenever it was installed. */
+	CHECK(sigaction(SIGUSR2, &blocking, NULL) == 0);
+	CHECK(raise(SIGUSR1) == 0 && counted > 0);
+	counted = 0;
+	CHECK(raise(SIGUSR2) == 0 && counted > 0);
 
 	/* Programs that it executes begin with reads of the counter. */
 	CHECK(system("true") == 0);
