@@ -281,8 +281,8 @@ fn set_kernel_timer(name: u64, setting: Setting) -> bool {
 
 /// Returns whether the kernel's timer of a name has ended, or made its descriptor readable.
 fn has_ended(name: u64) -> bool {
-    // SAFETY: zero is a value of these structures, local variables that the functions write; the program's timer exists, as
-    // in `set_kernel_timer`, and the array is one structure.
+    // SAFETY: zero is a value of these structures, local variables that the functions write; the array is one structure; and
+    // the program deletes its timer by a function of this file alone, which frees the slot with this name.
     unsafe {
         if name == REAL_ITIMER {
             let mut left: itimerval = zeroed();
