@@ -10,10 +10,11 @@ from squall_ci.job import Job
 from squall_ci.machines import case, failed_soon
 from squall_ci.machines.room import DATA, Guest, Room, Topology
 
-# What happens to a job happens when this many bytes have left the first guest.
-MIDST = 4 << 20
+# What happens to a job happens when this many bytes have left the first guest: a part of the first turn, which may take longer
+# than ten seconds where a guest has a part of a core.
+MIDST = 1 << 19
 # Seconds: a job that is to survive something lasts for SECONDS, one that is not would last for FOREVER.
-SECONDS, FOREVER = 12.0, 300.0
+SECONDS, FOREVER = 20.0, 300.0
 # Seconds: the deadline that a job has for silent peers, and how much later the job must be over. The launcher and the other
 # ranks end in that time, on processors that are emulated.
 DEADLINE, SOON = 8.0, 25.0

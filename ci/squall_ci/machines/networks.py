@@ -130,6 +130,20 @@ def wireguard(room: Room, provider: str) -> Verdict:
     return verdict
 
 
+@case("data right over the overlay network, whose MTU is 1450")
+def vxlan(room: Room, provider: str) -> Verdict:
+    """The hosts talk through a VXLAN, which the job names."""
+    for guest, other in zip(room.guests, reversed(room.guests)):
+        remote = room.topology.address(other.number, DATA.name)
+        guest.must(
+            f"set -e\nip link add vxlan0 mtu 1450 type vxlan id 7 dstport 4789 remote {remote} dev data\n"
+            f"ip address add 10.98.0.{guest.number + 1}/24 dev vxlan0\nip link set vxlan0 up"
+        )
+    verdict = through("vxlan0", room.guests[0], room, provider, FI_SQUALL_IFACE="vxlan0")
+    on_all(room, "ip link del vxlan0")
+    return verdict
+
+
 @case("data right", tcp=True)
 def mtu_differs(room: Room, provider: str) -> Verdict:
     """The card of one host has an MTU of 9000, that of the other one 1500."""
@@ -204,7 +218,9 @@ nft add rule inet track input ct state invalid drop
 @case("data right, or an error that names the peer; squall doctor notes the full table")
 def conntrack_full(room: Room, provider: str) -> Verdict:
     """The firewalls' tables of connections have 8 entries, and are full."""
-    on_all(room, f"{TRACK}\nsysctl -n net.netfilter.nf_conntrack_max > /tmp/most\nsysctl -w net.netfilter.nf_conntrack_max=8")
+    on_all(
+        room, f"{TRACK}\nsysctl -n net.netfilter.nf_conntrack_max > /tmp/most\nsysctl -w net.netfilter.nf_conntrack_max=8"
+    )
     try:
         job = room.job("sums", provider=provider, env={**WARNINGS, "FI_SQUALL_DEADLINE": "10s"})
         is_right = not job.problem or "[peer " in job.output

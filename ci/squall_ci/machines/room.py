@@ -29,16 +29,16 @@ from squall_ci.machines.image import BASE, Kernel, KEY, SSH
 from squall_ci.paths import TARGET
 from squall_ci.process import Result, run, Word
 
-# Seconds: a guest boots in ten to forty without KVM. One stood still before its first line, so each is started anew if it does.
-BOOT, BOOTS = 80.0, 3
+# Seconds: a guest boots in ten to sixty without KVM. One stood still before its first line, so each is started anew if it does.
+BOOT, BOOTS = 120.0, 3
 # Seconds beyond the deadline of a command in which ssh reports its end.
 GRACE = 15.0
 READY = "guest is ready"
 # A card whose offers depend on the machine, and one to which QEMU lends the calculation of checksums.
 PLAIN, OFFLOADING = "virtio-net-pci", "vmxnet3"
-# The directories of MPICH and Open MPI in a guest, and of what is tried.
+# The directories of MPIs in a guest, and of what is tried.
 OPT, TRIED = "/opt", "/mnt"
-# The launchers, the words before the number of ranks, and the variables that no user sets but root.
+# The launchers, the words before the number of ranks, and variables that belong to how an MPI is installed or run here.
 LAUNCHERS = {
     "mpich": ("mpich/bin/mpiexec", "-f hosts -ppn 1", {}),
     "openmpi": (
@@ -47,12 +47,13 @@ LAUNCHERS = {
         dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "PRTE_ALLOW_RUN_AS_ROOT"), "1")
         | {"PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
     ),
+    "impi": ("impi/bin/mpiexec.hydra", "-f hosts -ppn 1", {"LD_LIBRARY_PATH": "/opt/impi/lib"}),
 }
 
 
 # The share of the processors that a guest gets beside other work of the machine, as nice(1) counts. Each guest is a group of the
 # scheduler, which would get as much as a whole build.
-NICE = 10
+NICE = 3
 
 
 # A boot sector that ends QEMU by its debugging port: mov dx,0x501; mov al,0x15; out dx,al.
