@@ -60,6 +60,6 @@ pub use port::{
 pub use seal::SealPort;
 pub use shm::{PayloadSource, ShmConfig, ShmPort};
 pub use squall_wire::base;
-pub use udp::{ArrivalSocket, UdpPort};
+pub use udp::{ArrivalSocket, UdpPort, offer_train};
 pub use word_file::WordFile;
 pub use xdp::{XdpError, XdpPort, XdpReport};

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from squall_ci.commands.setup import MPI4PY, MPICH, OPENMPI
+from squall_ci.mpis import MPIS as INSTALLED
 from squall_ci.paths import die, MPI_TESTS, PROVIDER_DIR, ROOT, say, shown, TARGET
 from squall_ci.process import run, Word
 from squall_ci.roots import mirror, Root
@@ -43,6 +44,20 @@ PACKAGES = (
 )
 # The environments of the MPIs in a guest are /opt/NAME.
 MPIS = {"mpich": (MPICH, MPI4PY, "numpy"), "openmpi": (OPENMPI, MPI4PY, "numpy")}
+# What a guest's jobs need not of Intel MPI, which has no package for Debian and comes from this machine's environment.
+NEEDLESS = (
+    "IMB*",
+    "*mpcp*",
+    "*java*",
+    "libmpifort*",
+    "*ilp64*",
+    "libmpicxx*",
+    "share",
+    "include",
+    "pip*",
+    "setuptools*",
+    "__pycache__",
+)
 # The modules with which a guest finds its disks; the others are on the first.
 EARLY = ("virtio_pci", "virtio_blk", "overlay")
 # How guests log in to each other, and this machine to them. OpenSSH's first choice of a key exchange takes longer without KVM.
@@ -108,6 +123,9 @@ for word in $(cat /proc/cmdline); do
     case $word in guest=*) hostname "${word#guest=}";; esac
 done
 modprobe -a vmxnet3 virtio_net
+# As docs/hosts.md requires for frames: Linux 5.10 counts the memory of BPF against this limit, and root's is 64 KiB.
+ulimit -l unlimited
+ln -s /mnt/impi /opt/impi
 ip link set lo up
 mkdir -p /run/sshd
 echo '@SSH@' > /root/.ssh/config
@@ -279,8 +297,19 @@ def payload(program: pathlib.Path, disk: pathlib.Path) -> None:
     shutil.copytree(PROVIDER_DIR, folder / "provider")
     (folder / "bin").mkdir()
     shutil.copy(program, folder / "bin" / "squall")
+    if INSTALLED["impi"].python.exists():
+        _copy_intel_mpi(INSTALLED["impi"].venv, folder / "impi")
     _write_disk(folder, disk, 8)
     shutil.rmtree(folder)
+
+
+def _copy_intel_mpi(environment: pathlib.Path, folder: pathlib.Path) -> None:
+    """Copies the environment of Intel MPI to a folder in which a guest's Python runs it."""
+    shutil.copytree(environment, folder, symlinks=True, ignore=shutil.ignore_patterns(*NEEDLESS, "python*", "*.cfg"))
+    packages = pathlib.Path("lib") / "python3.11" / "site-packages"
+    shutil.copytree(environment / packages, folder / packages, ignore=shutil.ignore_patterns(*NEEDLESS))
+    (folder / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (folder / "bin" / "python").symlink_to("/usr/bin/python3")
 
 
 def newest_package() -> pathlib.Path | None:

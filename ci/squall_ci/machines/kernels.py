@@ -6,6 +6,7 @@ from squall_ci.hostile import Verdict
 from squall_ci.machines import Case, case, CASES
 from squall_ci.machines.image import KERNELS, newest_package
 from squall_ci.machines.room import Room, Topology
+from squall_ci.mpis import MPIS
 
 # Prints the facilities of a kernel that squall uses and this one lacks.
 PROBE = """
@@ -56,8 +57,16 @@ def job(room: Room, provider: str) -> Verdict:
 
 @case("data right, and all bytes through squall")
 def open_mpi(room: Room, provider: str) -> Verdict:
-    """Two hosts with Debian 12 run a job of four ranks under Open MPI 5."""
-    return Verdict.of(room.job("sums", provider=provider, ranks=4, mpi="openmpi"))
+    """Two hosts with Debian 12 run a job of two ranks under Open MPI 5."""
+    return Verdict.of(room.job("sums", provider=provider, mpi="openmpi"))
+
+
+@case("data right, and all bytes through squall")
+def intel_mpi(room: Room, provider: str) -> Verdict:
+    """Two hosts with Debian 12 run a job of two ranks under Intel MPI."""
+    if not MPIS["impi"].python.exists():
+        return Verdict(f"{MPIS['impi'].title} is not installed: run ci/run setup mpi first")
+    return Verdict.of(room.job("sums", provider=provider, mpi="impi"))
 
 
 def _under(series: str) -> Callable[[Room, str], Verdict]:

@@ -5,6 +5,7 @@ guest by ssh over a card of its own, which its programs do not see, from a port 
 ends with the room.
 """
 
+import collections
 import contextlib
 import functools
 import json
@@ -28,25 +29,31 @@ from squall_ci.machines.image import BASE, Kernel, KEY, SSH
 from squall_ci.paths import TARGET
 from squall_ci.process import Result, run, Word
 
-# Seconds: a guest boots in ten to forty without KVM. One stood still before its first line, so each is started anew if it does.
-BOOT, BOOTS = 80.0, 3
+# Seconds: a guest boots in ten to sixty without KVM. One stood still before its first line, so each is started anew if it does.
+BOOT, BOOTS = 120.0, 3
 # Seconds beyond the deadline of a command in which ssh reports its end.
 GRACE = 15.0
 READY = "guest is ready"
 # A card whose offers depend on the machine, and one to which QEMU lends the calculation of checksums.
 PLAIN, OFFLOADING = "virtio-net-pci", "vmxnet3"
-# The directories of MPICH and Open MPI in a guest, and of what is tried.
+# The directories of MPIs in a guest, and of what is tried.
 OPT, TRIED = "/opt", "/mnt"
-# The launchers, the words before the number of ranks, and the variables that no user sets but root.
+# The launchers, the words before the number of ranks, and variables that belong to how an MPI is installed or run here.
 LAUNCHERS = {
     "mpich": ("mpich/bin/mpiexec", "-f hosts -ppn 1", {}),
     "openmpi": (
         "openmpi/bin/mpirun",
-        "--host {listed} --map-by node",
+        "--host {listed} --map-by node --bind-to none",
         dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "PRTE_ALLOW_RUN_AS_ROOT"), "1")
         | {"PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
     ),
+    "impi": ("impi/bin/mpiexec.hydra", "-f hosts -ppn 1", {"LD_LIBRARY_PATH": "/opt/impi/lib"}),
 }
+
+
+# The share of the processors that a guest gets beside other work of the machine, as nice(1) counts. Each guest is a group of the
+# scheduler, which would get as much as a whole build.
+NICE = 3
 
 
 # A boot sector that ends QEMU by its debugging port: mov dx,0x501; mov al,0x15; out dx,al.
@@ -142,7 +149,13 @@ TWO_HOSTS = Topology()
 
 
 class Switch:
-    """Forwards frames between the sockets of more than two cards: to the card that has sent from an address, else to all."""
+    """Forwards frames between the sockets of more than two cards: to the card that has sent from an address, else to all.
+
+    The socket of a card takes ten frames. What it has no room for waits in a queue, as in any switch.
+    """
+
+    # Frames that wait for a card at most, and the seconds after which they are offered again.
+    QUEUE, PAUSE = 1000, 0.001
 
     def __init__(self, folder: pathlib.Path, network: str, guests: Sequence[int]) -> None:
         self._over = threading.Event()
@@ -157,15 +170,31 @@ class Switch:
 
     def _forward(self) -> None:
         learnt: dict[bytes, str] = {}
+        queues: dict[str, collections.deque[bytes]] = {path: collections.deque() for path in self._ports.values()}
         while not self._over.is_set():
-            for port in select.select(list(self._ports), [], [], 0.2)[0]:
-                frame = port.recv(1 << 17)
-                learnt[frame[6:12]] = self._ports[port]
-                known = learnt.get(frame[:6])
-                for other in [known] if known else [path for path in self._ports.values() if path != self._ports[port]]:
-                    # A card that is full, or whose guest has ended, loses the frame.
-                    with contextlib.suppress(OSError):
-                        port.sendto(frame, other)
+            waiting = any(queues.values())
+            for port in select.select(list(self._ports), [], [], self.PAUSE if waiting else 0.2)[0]:
+                with contextlib.suppress(BlockingIOError):
+                    frame = port.recv(1 << 17)
+                    learnt[frame[6:12]] = self._ports[port]
+                    known = learnt.get(frame[:6])
+                    for path in [known] if known else [path for path in queues if path != self._ports[port]]:
+                        if len(queues[path]) < self.QUEUE:
+                            queues[path].append(frame)
+            for path, queue in queues.items():
+                self._offer(path, queue)
+
+    def _offer(self, path: str, queue: collections.deque[bytes]) -> None:
+        """Sends the frames of a queue to a card, as many as it takes. A card whose guest has ended loses them."""
+        port = next(iter(self._ports))
+        while queue:
+            try:
+                port.sendto(queue[0], path)
+            except BlockingIOError:
+                return
+            except OSError:
+                pass
+            queue.popleft()
 
     def close(self) -> None:
         self._over.set()
@@ -195,8 +224,8 @@ class Guest:
         ramdisk = self._folder / f"{self.name}.ramdisk"
         ramdisk.write_bytes(self._kernel.ramdisk())
         boot = f"console=ttyS0 net.ifnames=0 panic=1 quiet tsc=reliable mitigations=off guest={self.name}"
-        words: list[Word] = ["setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", "-nodefaults", "-no-user-config"]
-        words += ["-display", "none", "-machine", "pc", *accelerator()]
+        words: list[Word] = ["nice", "-n", NICE, "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64"]
+        words += ["-nodefaults", "-no-user-config", "-display", "none", "-machine", "pc", *accelerator()]
         words += [
             "-smp",
             topology.processors,
@@ -248,6 +277,9 @@ class Guest:
             self.process = subprocess.Popen(
                 list(map(str, self.command())), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
+        # A kernel without groups follows the value of the process, which `nice` sets.
+        with contextlib.suppress(OSError):
+            pathlib.Path(f"/proc/{self.process.pid}/autogroup").write_text(str(NICE))
         self._boots = 1
 
     def ready(self) -> None:

@@ -15,7 +15,7 @@ import json
 import pathlib
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from squall_ci import machines
@@ -57,6 +57,13 @@ class Rooms:
         """Ends the guests."""
         self._room = None
         self._stack.close()
+
+
+def in_order(cases: Iterable[Case]) -> list[Case]:
+    """Returns cases in an order in which few guests boot: those of one topology together, and those that spoil guests last."""
+    listed = list(cases)
+    topologies = [case.topology for case in listed]
+    return sorted(listed, key=lambda case: (topologies.index(case.topology), case.spoils))
 
 
 def run_case(rooms: Rooms, case: Case, provider: str, captures: pathlib.Path | None = None) -> Verdict:
@@ -116,6 +123,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--record", action="store_true", help="write the outcomes into docs/machines.json and docs/hosts.md")
     parser.add_argument("--capture", action="store_true", help="capture the packets of all cards")
     parser.add_argument("--program", type=pathlib.Path, help="the squall program, instead of building it")
+    parser.add_argument("--commit", help="record this as the commit of which the provider was built elsewhere")
     parser.add_argument("cases", nargs="*", metavar="NAME", choices=[[], *CASES])
 
 
@@ -138,9 +146,9 @@ def main(args: argparse.Namespace) -> int:
 def run_cases(rooms: Rooms, args: argparse.Namespace) -> int:
     """Runs the cases that were asked for. Returns the exit status."""
     tally = Tally()
-    # Records change files. A program that was built elsewhere is of no known commit.
-    tried = "" if args.program else commit()
-    for case in [CASES[name] for name in args.cases or CASES]:
+    # Records change files, so the commit is looked up before. That of a program that was built elsewhere has to be named.
+    tried = args.commit or ("" if args.program else commit())
+    for case in in_order(CASES[name] for name in args.cases or CASES):
         if args.quick and not case.quick and not args.cases:
             continue
         captures = MACHINES / "captures" / case.name if args.capture else None

@@ -1,16 +1,21 @@
 """Tests of what the guests of `ci/run suite machines` boot, how they are joined, and the table of their cases."""
 
+import contextlib
+import dataclasses
+import itertools
 import json
 import pathlib
+import socket
 import tempfile
+import threading
 import unittest
 from unittest import mock
 
 from squall_ci import machines as known
 from squall_ci.job import Job
-from squall_ci.machines import failed_soon
+from squall_ci.machines import failed_soon, faults
 from squall_ci.machines.image import archive, Kernel
-from squall_ci.machines.room import Guest, LAUNCH, Network, Room, Topology
+from squall_ci.machines.room import Guest, LAUNCH, Network, Room, Switch, Topology
 from squall_ci.process import Result
 from squall_ci.suites import machines
 from squall_ci.suites.machines import CASES
@@ -103,6 +108,49 @@ class Machines(unittest.TestCase):
     def test_the_page_is_made_from_the_record(self) -> None:
         page = machines.SHOWN.read_text()
         self.assertTrue(page == machines.with_record(page, machines.load()), "hosts.md differs: run ci/run python --fix")
+
+    def test_cases_of_one_topology_run_one_after_the_other(self) -> None:
+        for names in (list(CASES), ["kernel-5.10", "job", "router", "vlan", "kernel-6.1"]):
+            ordered = machines.in_order(CASES[name] for name in names)
+            self.assertEqual(sorted(case.name for case in ordered), sorted(names))
+            topologies = [topology for topology, _ in itertools.groupby(ordered, lambda case: case.topology)]
+            self.assertEqual(len(topologies), len(set(topologies)))
+        last = machines.in_order([dataclasses.replace(CASES["job"], spoils=True), CASES["vlan"]])
+        self.assertEqual([case.name for case in last], ["vlan", "job"])
+
+    def test_a_switch_keeps_frames_for_a_card_that_is_slow(self) -> None:
+        with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
+            folder = pathlib.Path(directory)
+            cards = [stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) for _ in range(3)]
+            for number, card in enumerate(cards):
+                card.settimeout(10)
+                card.bind(str(folder / f"data-{number}"))
+            stack.callback(Switch(folder, "data", range(3)).close)
+            # The kernel lets about ten frames wait in the socket of a card.
+            frames = [b"to-all" + b"from-0" + bytes([number]) * 60 for number in range(100)]
+            for frame in frames:
+                cards[0].sendto(frame, str(folder / "data-switch-0"))
+            for card in cards[1:]:
+                self.assertEqual([card.recv(100) for _ in frames], frames)
+            # The switch has learnt where the first card is.
+            cards[1].sendto(b"from-0" + b"from-1", str(folder / "data-switch-1"))
+            self.assertEqual(cards[0].recv(100), b"from-0from-1")
+            cards[2].settimeout(0.3)
+            self.assertRaises(TimeoutError, cards[2].recv, 100)
+
+    def test_a_change_that_fails_is_a_failure_of_its_case(self) -> None:
+        room, ended = mock.Mock(), threading.Event()
+        guest = mock.Mock()
+        guest.sent.side_effect = itertools.chain([0], itertools.repeat(faults.MIDST))
+        room.guests = [guest]
+        room.job.side_effect = lambda *_, **__: ended.wait(10)
+
+        def change(_: threading.Event) -> None:
+            ended.set()
+            raise RuntimeError("ethtool cannot")
+
+        with self.assertRaisesRegex(RuntimeError, "ethtool cannot"):
+            faults.disturbed(room, change, "squall")
 
     def test_a_guest_that_fails_is_a_failure_of_the_case(self) -> None:
         with mock.patch.object(machines.Rooms, "get", side_effect=RuntimeError("gone")):

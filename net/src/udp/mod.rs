@@ -19,6 +19,7 @@ mod addr;
 mod arrival;
 mod cmsg;
 mod errq;
+mod offer;
 mod path;
 mod rx;
 mod sock;
@@ -28,6 +29,7 @@ mod tx;
 
 pub use arrival::ArrivalSocket;
 use errq::ErrorQueue;
+pub use offer::offer_train;
 use path::PathSocket;
 use rx::UdpReceiver;
 pub(crate) use sock::{bound_address, open_plain, set_option, tos};

@@ -122,7 +122,7 @@ fn look_around(
             return show("kernel", vec![Finding::fault(what, cure)]);
         }
     };
-    show("kernel", host::judge(&report))?;
+    show("kernel", host::judge(&report, chosen))?;
     let all = iface::list()?;
     for text in peers {
         let findings = match peers::resolve(text, chosen.addr.is_ipv6()) {

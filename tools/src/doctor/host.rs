@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use squall_net::iface::Iface;
-use squall_net::{Feature, OpenReport, PortConfig, UdpPort};
+use squall_net::{Feature, OpenReport, PortConfig, UdpPort, offer_train};
 
 use super::finding::Finding;
 
@@ -36,15 +36,39 @@ pub(super) fn open(mut bind: SocketAddr, scope: u32) -> io::Result<(UdpPort, Ope
     UdpPort::open(&PortConfig { bind, paths: 1, rcvbuf, sndbuf, ..PortConfig::default() })
 }
 
-/// Returns the findings about kernel features and buffer sizes when the port was opened.
-pub(super) fn judge(report: &OpenReport) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let features = [
-        (
-            &report.gso,
-            "trains of packets out (GSO)",
-            "use Linux 4.18 or newer; without it each packet sent costs a system call",
+/// Returns the finding about sending trains of packets by an interface. `offered` is the result of [`offer_train`].
+pub(super) fn judge_trains(gso: &Feature, iface: &Iface, offered: &io::Result<bool>) -> Finding {
+    let what = "trains of packets out (GSO)";
+    let cost = "without trains each packet sent costs more time";
+    match gso {
+        Feature::On => {}
+        other => {
+            return Finding::note(
+                format!("{what}: {other}"),
+                format!("use Linux 4.18 or newer; {cost}"),
+            );
+        }
+    }
+    let name = &iface.name;
+    match offered {
+        Ok(false) => Finding::note(
+            format!(
+                "{what}: the kernel refuses them on {name}, because the device calculates no checksums"
+            ),
+            format!(
+                "ethtool -K {name} tx on, if the device can, or use Linux 6.11 or newer; {cost}"
+            ),
         ),
+        // An error of the socket says nothing about trains.
+        _ => Finding::well(what),
+    }
+}
+
+/// Returns the findings about kernel features and buffer sizes when the port was opened on `iface`.
+pub(super) fn judge(report: &OpenReport, iface: &Iface) -> Vec<Finding> {
+    let offered = offer_train(iface.addr, iface.index);
+    let mut findings = vec![judge_trains(&report.gso, iface, &offered)];
+    let features = [
         (
             &report.gro,
             "trains of packets in (GRO)",
@@ -112,7 +136,24 @@ fn judge_tracking(count: u64, most: u64) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::finding::Level;
     use super::*;
+    use squall_net::iface;
+
+    #[test]
+    fn a_device_without_trains_is_noted() {
+        let iface = iface::list().unwrap().pop().unwrap();
+        let judge = |gso, offered| judge_trains(&gso, &iface, &offered);
+        let unknown = || Err(io::ErrorKind::Unsupported.into());
+        assert_eq!(judge(Feature::On, Ok(true)).level, Level::Well);
+        assert_eq!(judge(Feature::On, unknown()).level, Level::Well);
+        let absent = Feature::Absent("no such option".to_owned());
+        assert_eq!(judge(absent, unknown()).level, Level::Note);
+        let found = judge(Feature::On, Ok(false));
+        assert_eq!(found.level, Level::Note);
+        let cure = format!("ethtool -K {} tx on", iface.name);
+        assert!(found.cure.as_deref().is_some_and(|text| text.contains(&cure)), "{found}");
+    }
 
     #[test]
     fn a_table_of_connections_that_is_nearly_full_is_noted() {
