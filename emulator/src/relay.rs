@@ -173,7 +173,8 @@ impl Relay {
         let link = topology.host_rate();
         let line = config.network.card(link, config.rate_scale).unwrap_or(link);
         let packet = config.mtu + NOMINAL_OVERHEAD;
-        let rtt = topology.longest_route().round_trip(line, packet, ACK);
+        let rtt =
+            topology.longest_route().round_trip(line, packet, ACK, config.network.switching());
         if rtt > MOST_RTT {
             let text = format!(
                 "the round trip after scaling is {rtt}, at most {MOST_RTT} is allowed: use a smaller latency scale or a larger rate scale"
