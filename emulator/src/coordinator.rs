@@ -5,7 +5,10 @@
 //! process all events before the smallest bound of all processes plus the lookahead. It then knows of
 //! all arrivals before the *horizon*, which is later by the
 //! [latency of the last link](Emulation::last_latency): the network delivers a packet when the last
-//! switch has sent it.
+//! switch has sent it. Where ranks of one host exchange messages by an
+//! [inner path](Emulation::use_inner_paths), the horizon is not later than the smallest bound plus the
+//! latency of that path. The network then lags behind, so that all packets are delivered in the order of
+//! their arrival.
 //!
 //! A process that waits resumes when the horizon is later than its wake time: the time until which
 //! it waits, or the arrival of a packet for it. Processes run at the same time, and the result does
@@ -109,6 +112,8 @@ pub(super) struct Coordinator {
     lookahead: Picos,
     /// Smallest time from the delivery of a packet by the network to its arrival at the host.
     last_latency: Picos,
+    /// Smallest time until a packet of a process affects another process.
+    process_latency: Picos,
     pub(super) processes: Vec<Process>,
     /// The smallest bound of all processes: before this time none of them sends.
     bound: Time,
@@ -124,7 +129,7 @@ pub(super) struct Coordinator {
     /// FNV-1a on words of 64 bits, with a shift that spreads their upper bits.
     hash: u64,
     /// End of the repeatable part of the run: the earliest time at which a program entered MPI_Finalize,
-    /// plus [`Self::host_latency`]. How ranks leave may differ between runs.
+    /// plus [`Self::process_latency`]. How ranks leave may differ between runs.
     hash_until: Time,
     /// Number of packets that the network delivered to a host.
     pub(super) deliveries: u64,
@@ -139,10 +144,14 @@ impl Coordinator {
         // Round down to whole nanoseconds, the unit of limits. A limit is the time of a command minus
         // the lookahead; with a fraction, their sum would lie after the command.
         let whole = |time: Picos| Picos::nanos(time.0 / 1_000);
+        let (lookahead, last_latency) =
+            (whole(emulation.lookahead()), whole(emulation.last_latency()));
+        let inner = emulation.inner_path().map_or(Picos::NEVER, |path| whole(path.latency));
         Self {
             origin,
-            lookahead: whole(emulation.lookahead()),
-            last_latency: whole(emulation.last_latency()),
+            lookahead,
+            last_latency,
+            process_latency: inner.min(lookahead + last_latency),
             processes: Vec::new(),
             bound: origin,
             network_time: origin,
@@ -189,7 +198,8 @@ impl Coordinator {
     fn earliest_return(&self) -> Time {
         if self.bound == Time::NEVER {
             // Without a bound the network may have advanced past the clocks of all processes.
-            self.last_time().max(self.network_time)
+            let arrived = self.last_arrival.0.saturating_sub(self.process_latency().0);
+            self.last_time().max(self.network_time).max(Time(arrived))
         } else {
             self.bound
         }
@@ -266,7 +276,7 @@ impl Coordinator {
 
     /// Records that the program of a process enters MPI_Finalize at its time `at`.
     pub(super) fn note_end(&mut self, at: Time) {
-        self.hash_until = self.hash_until.min(at + self.host_latency());
+        self.hash_until = self.hash_until.min(at + self.process_latency());
     }
 
     /// Raises the bound of a process that runs to `at`, because it has computed until then. With
@@ -305,8 +315,8 @@ impl Coordinator {
             })
     }
 
-    /// Advances the network to the horizon. With a `limit`, stops at the limit plus the lookahead
-    /// if that is earlier. Calls `deliver` with each packet that arrives and the nanosecond of its
+    /// Advances the network to the horizon. With a [`limit`](Self::limit_before), stops at the time of that
+    /// limit if it is earlier. Calls `deliver` with each packet that arrives and the nanosecond of its
     /// arrival, rounded up; `deliver` returns the process that receives the packet.
     pub(super) fn run(
         &mut self,
@@ -322,8 +332,11 @@ impl Coordinator {
                 Time::NEVER => Picos::NEVER,
                 bound => self.to_model_time(bound),
             };
+            let inner = bound + self.process_latency;
+            let behind = self.lookahead + self.last_latency - self.process_latency;
+            let network = if bound == Picos::NEVER { bound } else { bound - behind };
             let mut arrived = None;
-            let more = emulation.step(bound, self.lookahead, &mut |delivery: &Delivery<'_>| {
+            let more = emulation.step(network, self.lookahead, inner, &mut |delivery| {
                 let at = self.origin + delivery.at.span();
                 self.last_arrival = self.last_arrival.max(at);
                 arrived = deliver(at, delivery).map(|process| (at, process));
@@ -354,7 +367,14 @@ impl Coordinator {
         }
     }
 
-    /// Returns whether [`Self::run`] has processed everything before `limit` plus the lookahead, so
+    /// Returns the limit for [`Self::run`] with which the network stops at `at`, where a command is to
+    /// change it.
+    pub(super) fn limit_before(&self, at: Time) -> Time {
+        let arrival = at + self.last_latency.span();
+        Time(arrival.0.saturating_sub(self.process_latency().0))
+    }
+
+    /// Returns whether [`Self::run`] has processed everything before the time whose limit is `limit`, so
     /// that the next command may change the network. After all processes have ended, returns true
     /// until the network is empty, so that deliveries do not depend on when the emulator learns of
     /// the end.
@@ -384,7 +404,7 @@ impl Coordinator {
             return (Vec::new(), None);
         }
         let mut held = None;
-        let horizon = self.limited_bound(limit) + self.host_latency();
+        let horizon = self.limited_bound(limit) + self.process_latency();
         let mut woken = Vec::new();
         for (number, process) in (0..).zip(&mut self.processes) {
             let Some(at) = process.wake_time().filter(|at| *at < horizon) else { continue };
@@ -416,16 +436,10 @@ impl Coordinator {
         self.hash
     }
 
-    /// Returns the lookahead in whole nanoseconds: the smallest time until a packet of a host affects a
-    /// switch.
-    pub(super) const fn lookahead(&self) -> Picos {
-        self.lookahead
-    }
-
-    /// Returns the smallest time until a packet of a host affects another host: the lookahead and the
-    /// latency of the last link.
-    pub(super) const fn host_latency(&self) -> Span {
-        Span((self.lookahead.0 + self.last_latency.0) / 1_000)
+    /// Returns the smallest time until a packet of a process affects another process: the lookahead and the
+    /// latency of the last link, or the latency of the inner path.
+    pub(super) const fn process_latency(&self) -> Span {
+        Span(self.process_latency.0 / 1_000)
     }
 }
 

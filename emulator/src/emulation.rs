@@ -16,6 +16,7 @@ use squall_reliability::{emit_rates, rates_of, record_of, speculation_of};
 use squall_wire::{Packet, RatePacket, Ses, Telemetry, TelemetryKind, parse};
 
 use super::card::{CardPacket, Cards};
+use super::inner_path::{InnerPacket, InnerPath, InnerPaths};
 
 /// A packet that has arrived at its destination host.
 #[derive(Debug)]
@@ -51,6 +52,8 @@ pub struct Emulation {
     carried: Loads,
     /// The network cards, if senders run ahead of the network.
     cards: Option<Cards>,
+    /// The paths between ranks of one host, if these do not cross the network.
+    inner: Option<InnerPaths>,
     /// Latency from the last switch to each host, which is added to the time of a delivery; empty if the
     /// network includes it.
     last_latencies: Vec<Picos>,
@@ -117,6 +120,8 @@ pub struct Route {
     pub to: u32,
     /// The part of the ECMP hash that all packets between two endpoints share: [`Route::flow`].
     pub flow: u32,
+    /// Number of the process or endpoint that sends. The senders of a host share its card in turns.
+    pub sender: u32,
 }
 
 impl Route {
@@ -155,6 +160,7 @@ impl Emulation {
             overhead,
             carried: Loads::default(),
             cards: None,
+            inner: None,
             last_latencies: Vec::new(),
             spare: Vec::new(),
         })
@@ -176,6 +182,18 @@ impl Emulation {
             }
         }
         self.network.end_at_last_switch();
+    }
+
+    /// Lets packets between two ranks of one host take an inner path of this rate and latency. Otherwise they
+    /// cross the host's card and its switch.
+    pub fn use_inner_paths(&mut self, path: InnerPath) {
+        self.inner = Some(InnerPaths::new(path));
+    }
+
+    /// Returns the rate and latency of the inner paths, if there are any.
+    #[must_use]
+    pub fn inner_path(&self) -> Option<InnerPath> {
+        self.inner.as_ref().map(InnerPaths::path)
     }
 
     /// Returns the smallest time from the delivery of a packet by [`Self::step`] to its arrival at the
@@ -222,8 +240,20 @@ impl Emulation {
 
     /// Hands a packet to the network card of host `route.from` at `at`, or now if [`Self::run`] has
     /// already passed that time. Frame and tag come back in the [`Delivery`]. With cards, packets of one
-    /// host and time leave in the order of their flows.
+    /// sender and time leave in the order of their flows. A packet to the same host takes the inner path if
+    /// there is one.
     pub fn send(&mut self, at: Picos, route: Route, frame: PacketFrame, payload: &[u8], tag: u64) {
+        if route.from == route.to
+            && let Some(inner) = &mut self.inner
+        {
+            // With cards, the network may be ahead of the sender.
+            let at = if self.cards.is_some() { at } else { at.max(self.network.now()) };
+            let mut copy = self.spare.pop().unwrap_or_default();
+            copy.clear();
+            copy.extend_from_slice(payload);
+            inner.push(at, route, InnerPacket { host: route.to, tag, frame, payload: copy });
+            return;
+        }
         let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let mut header = PacketHeader {
             dst: route.to,
@@ -251,7 +281,7 @@ impl Emulation {
             copy.clear();
             copy.extend_from_slice(payload);
             let packet = CardPacket { header, options, tag, frame, payload: copy };
-            cards.push(at, (route.from, route.flow), packet);
+            cards.push(at, route, packet);
             return;
         }
         let packet = self.network.enter(at, route.from, header, options.as_ref());
@@ -260,17 +290,25 @@ impl Emulation {
 
     /// Processes the next events of cards and network that nothing can precede: no sender will hand a
     /// card a packet before `bound`, and none reaches the network sooner than `lookahead` after it
-    /// leaves its card. Returns after the first packet that is delivered to a host, which is passed to
-    /// `deliver`; false if there was none.
+    /// leaves its card. No sender will hand an inner path a packet that arrives before `inner`. Returns
+    /// after the first packet that is delivered to a host, which is passed to `deliver`; false if there
+    /// was none. The packets of a host are delivered in the order of their arrival.
     pub fn step(
         &mut self,
         bound: Picos,
         lookahead: Picos,
+        inner: Picos,
         deliver: &mut dyn FnMut(&Delivery<'_>),
     ) -> bool {
         loop {
             let departure = self.cards.as_ref().and_then(Cards::next_departure);
-            let limit = departure.map_or(bound, |at| at.min(bound)) + lookahead;
+            let mut limit = departure.map_or(bound, |at| at.min(bound)) + lookahead;
+            // The network reports a packet when the last switch has sent it, before it arrives.
+            let copied = self.inner.as_ref().and_then(InnerPaths::next_arrival);
+            let copied = copied.filter(|(at, _)| *at < inner);
+            let copied = copied.map(|(at, host)| at - self.last_latency_of(host));
+            let is_next = copied.is_some_and(|at| at <= limit);
+            limit = copied.map_or(limit, |at| at.min(limit));
             if self.network.next_event().is_some_and(|at| at < limit) {
                 let until = limit - Picos(1);
                 match self.network.step(until, &mut self.carried) {
@@ -280,6 +318,10 @@ impl Emulation {
                     }
                     _ => continue,
                 }
+            }
+            if is_next {
+                self.deliver_inner(deliver);
+                return true;
             }
             if departure.is_none_or(|at| at >= bound) {
                 return false;
@@ -300,10 +342,23 @@ impl Emulation {
         self.network.advance_to(until);
     }
 
-    /// Returns whether no packet is in a card or in the network.
+    /// Returns whether no packet is in a card, in the network or on an inner path.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.network.in_flight() == 0 && self.cards.as_ref().is_none_or(Cards::is_empty)
+        self.in_flight() == 0 && self.cards.as_ref().is_none_or(Cards::is_empty)
+    }
+
+    /// Returns the number of packets in the network and on inner paths.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.network.in_flight() + self.inner.as_ref().map_or(0, InnerPaths::len)
+    }
+
+    /// Returns the time of the next event in the network or on an inner path; `None` if none is scheduled.
+    #[must_use]
+    pub fn next_event(&self) -> Option<Picos> {
+        let inner = self.inner.as_ref().and_then(InnerPaths::next_arrival);
+        self.network.next_event().into_iter().chain(inner.map(|(at, _)| at)).min()
     }
 
     /// Applies a failure or a repair at `at`, or now if [`Self::run`] has already passed that time.
@@ -314,18 +369,39 @@ impl Emulation {
     /// Processes all events up to and including `until`, and passes each packet that arrives at a
     /// host to `deliver`.
     pub fn run(&mut self, until: Picos, deliver: &mut dyn FnMut(&Delivery<'_>)) {
-        while let Some(step) = self.network.step(until, &mut self.carried) {
-            // A network card that was paused resumes by itself; other steps need no action here.
-            if let Step::Arrived { host, packet } = step {
-                self.arrived(host, packet, deliver);
+        loop {
+            let copied = self.inner.as_ref().and_then(InnerPaths::next_arrival);
+            let copied = copied.map(|(at, _)| at).filter(|at| *at <= until);
+            let next = copied.unwrap_or(until);
+            while let Some(step) = self.network.step(next, &mut self.carried) {
+                // A network card that was paused resumes by itself; other steps need no action here.
+                if let Step::Arrived { host, packet } = step {
+                    self.arrived(host, packet, deliver);
+                }
             }
+            if copied.is_none() {
+                break;
+            }
+            self.deliver_inner(deliver);
         }
         self.network.advance_to(until);
     }
 
+    /// Delivers the packet that arrives next on an inner path.
+    fn deliver_inner(&mut self, deliver: &mut dyn FnMut(&Delivery<'_>)) {
+        let next = self.inner.as_mut().and_then(InnerPaths::pop);
+        let Some((at, InnerPacket { host, tag, frame, payload })) = next else { return };
+        deliver(&Delivery { at, from: host, host, tag, frame: &frame, payload: &payload });
+        self.spare.push(payload);
+    }
+
+    /// Returns the latency from the last switch to a host that is added to the time of a delivery.
+    fn last_latency_of(&self, host: u32) -> Picos {
+        self.last_latencies.get(host as usize).copied().unwrap_or_default()
+    }
+
     fn arrived(&mut self, host: u32, packet: u32, deliver: &mut dyn FnMut(&Delivery<'_>)) {
-        let last = self.last_latencies.get(host as usize).copied().unwrap_or_default();
-        let at = self.network.now() + last;
+        let at = self.network.now() + self.last_latency_of(host);
         let (&header, from) = self.network.take(packet);
         let carried = &mut self.carried.0[packet as usize];
         if header.trimmed {

@@ -22,6 +22,7 @@ use super::clock::{clock, timespec};
 use super::command::Command;
 use super::emulation::{Delivery, Emulation, Route};
 use super::emulation_delay::EmulationDelay;
+use super::inner_path::InnerPath;
 use super::recorder::{EVERY, EVERY_VIRTUAL};
 use super::run_state::RunState;
 use super::scale::scale;
@@ -77,6 +78,10 @@ pub struct RelayConfig {
     pub seed: u64,
     /// The rules of virtual time, if the network's clock is virtual.
     pub virtual_time: Option<VirtualTimeConfig>,
+    /// The path of messages between ranks of one host, before scaling; `None` if they cross the network, too.
+    pub inner_path: Option<InnerPath>,
+    /// Number of ranks that have a host, if the user has placed them. Endpoints of larger jobs are refused.
+    pub places: Option<u32>,
 }
 
 impl RelayConfig {
@@ -93,6 +98,8 @@ impl RelayConfig {
             host_delay: Span::micros(200),
             seed: 1,
             virtual_time: None,
+            inner_path: None,
+            places: None,
         }
     }
 }
@@ -173,7 +180,8 @@ impl Relay {
         let link = topology.host_rate();
         let line = config.network.card(link, config.rate_scale).unwrap_or(link);
         let packet = config.mtu + NOMINAL_OVERHEAD;
-        let rtt = topology.longest_route().round_trip(line, packet, ACK);
+        let rtt =
+            topology.longest_route().round_trip(line, packet, ACK, config.network.switching());
         if rtt > MOST_RTT {
             let text = format!(
                 "the round trip after scaling is {rtt}, at most {MOST_RTT} is allowed: use a smaller latency scale or a larger rate scale"
@@ -215,6 +223,9 @@ impl Relay {
                  {LEAST_LOOKAHEAD} or more",
                 emulation.lookahead()
             )));
+        }
+        if let Some(path) = config.inner_path {
+            emulation.use_inner_paths(scale_inner_path(&config, path)?);
         }
         let virtual_time = config.virtual_time.as_ref().map(|rules| {
             emulation.use_cards();
@@ -377,7 +388,7 @@ impl Relay {
             slots.push(slot);
             fds.push(PollFd::new(&client.stream, events));
         }
-        let event = self.emulation.network().next_event();
+        let event = self.emulation.next_event();
         let event = event.map(|at| Time(self.started.0.saturating_add(at.span().0)));
         let timeout = event.into_iter().chain(self.run_state.next()).min();
         let timeout = timeout.map(|at| timespec(at.since(clock())));
@@ -464,7 +475,7 @@ impl Relay {
             match (frame.kind, &client.role) {
                 (FrameKind::Packet, Role::Endpoint(from)) => {
                     let Ok((header, payload)) = PacketFrame::decode(&frame) else { return false };
-                    let missing = self.send(now, from.addr, from.host, header, payload);
+                    let missing = self.send(now, slot, (from.addr, from.host), header, payload);
                     let bytes = payload.len() as u64;
                     client.handled(len);
                     if let Role::Endpoint(from) = &mut client.role {
@@ -548,6 +559,13 @@ impl Relay {
     ) -> Result<(Endpoint, Welcome), String> {
         let topology = self.emulation.network().switches().topology();
         let hosts = topology.hosts;
+        if let (Some(places), Some(ranks)) = (self.config.places, hello.job_rank.ranks)
+            && ranks > places
+        {
+            return Err(format!(
+                "the job has {ranks} ranks, and hosts were named for {places}: name more hosts, or start fewer ranks"
+            ));
+        }
         let host = match hello.host {
             Some(host) if host < hosts => host,
             Some(host) => {
@@ -595,8 +613,8 @@ impl Relay {
     fn send(
         &mut self,
         now: Time,
-        source: SocketAddr,
-        from: u32,
+        slot: usize,
+        (source, from): (SocketAddr, u32),
         mut header: PacketFrame,
         payload: &[u8],
     ) -> Option<SocketAddr> {
@@ -618,7 +636,7 @@ impl Relay {
         // Endpoints of this machine use the same clock. A time in the future, which the clock of another
         // machine may show, counts as now, and one that the network has passed as the network's time.
         let at = self.model(header.sent.min(now));
-        let route = Route { from, to, flow: Route::flow(source, dst) };
+        let route = Route { from, to, flow: Route::flow(source, dst), sender: slot as u32 };
         self.emulation.send(at, route, header, payload, tag);
         None
     }
@@ -747,7 +765,7 @@ impl Relay {
         delay.merge(&self.delay_now);
         let (lost, telemetry) = (network.totals().lost(), network.totals().telemetry);
         let mut totals = Totals {
-            in_flight: network.in_flight() as u64,
+            in_flight: self.emulation.in_flight() as u64,
             queue_full: lost.queue_full + lost.control_full,
             down: lost.down,
             black_hole: lost.black_hole,
@@ -865,6 +883,19 @@ fn listen(path: &std::path::Path) -> io::Result<UnixListener> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+/// Returns the inner path in slow motion like the network.
+fn scale_inner_path(config: &RelayConfig, path: InnerPath) -> Result<InnerPath, RelayError> {
+    let rate = Rate((path.rate.0 as f64 * config.rate_scale) as u64);
+    let latency = Picos((path.latency.0 as f64 * config.latency_scale) as u64);
+    if rate.0 == 0 || config.virtual_time.is_some() && latency < LEAST_LOOKAHEAD {
+        return Err(RelayError::Parameter(format!(
+            "messages within a host cannot have {} b/s and {latency}: give them 1 b/s and {LEAST_LOOKAHEAD} or more",
+            rate.0
+        )));
+    }
+    Ok(InnerPath { rate, latency })
 }
 
 fn check(config: &RelayConfig) -> Result<(), RelayError> {

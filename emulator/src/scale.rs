@@ -25,6 +25,7 @@ pub fn scale(topology: &Topology, rates: f64, latencies: f64) -> Topology {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use squall_netsim::model::Switching;
 
     #[test]
     fn a_leaf_spine_in_slow_motion() {
@@ -33,10 +34,13 @@ mod tests {
         let topology = Topology::leaf_spine(2, 2, 2, rate, rate, latency, switch);
         // 4 links of 1 us and 3 switches of 0.5 us: 5.5 us each way. 4160 B take 332.8 ns a link,
         // 64 B 5.12 ns: 4 * 337.92 ns.
-        let rtt = topology.longest_route().round_trip(rate, 4160, 64);
+        let rtt = topology.longest_route().round_trip(rate, 4160, 64, Switching::StoreAndForward);
         assert_eq!(rtt, Picos(11_000_000 + 4 * 337_920));
         let slow = scale(&topology, 0.01, 100.0);
-        assert_eq!(slow.longest_route().round_trip(slow.host_rate(), 4160, 64), rtt * 100);
+        assert_eq!(
+            slow.longest_route().round_trip(slow.host_rate(), 4160, 64, Switching::StoreAndForward),
+            rtt * 100
+        );
         assert_eq!(slow.host_rate(), Rate::gbps(1));
     }
 }

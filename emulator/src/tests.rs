@@ -54,7 +54,7 @@ fn frame(from: u32, entropy: u16, ecn: u8, control: bool) -> PacketFrame {
 }
 
 fn route(from: u32, to: u32) -> Route {
-    Route { from, to, flow: Route::flow(addr(from), addr(to)) }
+    Route { from, to, flow: Route::flow(addr(from), addr(to)), sender: from }
 }
 
 /// A copy of a [`Delivery`].

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use squall_base::{Span, Time};
+use squall_base::{Rate, Span, Time};
 use squall_net::emulator::frame::{
-    FrameKind, Hello, HostOverhead, PacketFrame, VirtualTimeRules, Wait, encode, encode_address,
+    FrameKind, Hello, HostOverhead, MOST_ENDPOINTS, MOST_RANKS, PacketFrame, VirtualTimeRules,
+    Wait, encode, encode_address, port_of_rank,
 };
 use squall_net::emulator::peer_process;
 use squall_netsim::Picos;
@@ -39,11 +40,6 @@ const LONG_ENDING: Span = Span::millis(20);
 /// Virtual time after which the emulator ends a job in which all processes poll and find nothing
 /// and no packet is in flight.
 const DEADLOCK: Span = Span::secs(10);
-/// UDP port of the first endpoint of rank 0.
-const FIRST_PORT: u64 = 1024;
-/// Largest number of endpoints that a process may open in its life. A closed one keeps its number
-/// and its port.
-const MOST_ENDPOINTS: usize = 8;
 /// Real time after which the job begins although a rank waits for something outside of the network,
 /// perhaps for a rank that waits for the network.
 const START_PATIENCE: Span = Span::secs(1);
@@ -218,6 +214,7 @@ impl VirtualProcesses {
             overhead: config.overhead,
             longest_idle: config.longest_idle,
             port: 0,
+            inner_rate: emulation.inner_path().map_or(Rate(0), |path| path.rate),
         };
         Self {
             rules,
@@ -622,26 +619,28 @@ impl Relay {
             all.early.entry(process).or_default().push(packet);
             return Ok(None);
         }
-        Ok(self.enter_card(at, (source, from), head, payload))
+        Ok(self.enter_network(at, process, (source, from), head, payload))
     }
 
     /// Hands the packets of the time before the job began to their cards.
     fn send_early_packets(&mut self) {
         let early = self.virtual_time.as_mut().map(|all| std::mem::take(&mut all.early));
-        for packet in early.into_iter().flat_map(BTreeMap::into_values).flatten() {
-            let SentPacket { at, source, from, head, payload, slot } = packet;
-            let missing = self.enter_card(at, (source, from), head, &payload);
-            if let (Some(nobody), Some(Some(client))) = (missing, self.clients.get_mut(slot)) {
-                client.push(&encode(FrameKind::Nobody, &encode_address(nobody)));
+        for (process, packets) in early.into_iter().flatten() {
+            for SentPacket { at, source, from, head, payload, slot } in packets {
+                let missing = self.enter_network(at, process, (source, from), head, &payload);
+                if let (Some(nobody), Some(Some(client))) = (missing, self.clients.get_mut(slot)) {
+                    client.push(&encode(FrameKind::Nobody, &encode_address(nobody)));
+                }
             }
         }
     }
 
-    /// Hands a packet to the card of its host `from` at `at`. Returns the destination if no endpoint
-    /// is attached there.
-    fn enter_card(
+    /// Hands a packet of a process to the card of its host `from` at `at`, or to the inner path. Returns the
+    /// destination if no endpoint is attached there.
+    fn enter_network(
         &mut self,
         at: Picos,
+        sender: u32,
         (source, from): (SocketAddr, u32),
         mut head: PacketFrame,
         payload: &[u8],
@@ -662,7 +661,7 @@ impl Relay {
         let flow = flow(from, to, source.port(), dst.port());
         head.addr = SocketAddr::new(source.ip(), head.entropy);
         head.trimmed = false;
-        self.emulation.send(at, Route { from, to, flow }, head, payload, tag);
+        self.emulation.send(at, Route { from, to, flow, sender }, head, payload, tag);
         None
     }
 
@@ -680,8 +679,7 @@ impl Relay {
             }
             // The network stops at the next command of the timeline, or sample of the recorder.
             let next = self.run_state.next();
-            let limit =
-                next.map(|at| Time(at.0.saturating_sub(all.coordinator.lookahead().span().0)));
+            let limit = next.map(|at| all.coordinator.limit_before(at));
             let (clients, totals) = (&mut self.clients, &mut self.totals);
             let processes = &all.processes;
             all.coordinator.run(&mut self.emulation, limit, &mut |at, delivery: &Delivery<'_>| {
@@ -883,7 +881,7 @@ impl Relay {
             events: self.emulation.network().events(),
             hand_overs: coordinator.hand_overs,
             deliveries: coordinator.deliveries,
-            lookahead: Picos::from_span(coordinator.host_latency()),
+            lookahead: Picos::from_span(coordinator.process_latency()),
             hash: coordinator.hash(),
             was_outside: coordinator.was_outside,
             with_threads,
@@ -897,15 +895,12 @@ impl Relay {
 /// # Errors
 /// There are too many endpoints.
 fn port_of(rank: u32, endpoint: usize) -> Result<u16, String> {
-    let port = FIRST_PORT + u64::from(rank) * MOST_ENDPOINTS as u64 + endpoint as u64;
-    match u16::try_from(port) {
-        Ok(port) if endpoint < MOST_ENDPOINTS => Ok(port),
-        _ => Err(format!(
+    port_of_rank(rank, endpoint).ok_or_else(|| {
+        format!(
             "endpoint {endpoint} of rank {rank} has no UDP port: in virtual time a rank can open \
-             {MOST_ENDPOINTS} endpoints, closed ones included, and a job can have {} ranks",
-            (65_536 - FIRST_PORT) / MOST_ENDPOINTS as u64
-        )),
-    }
+             {MOST_ENDPOINTS} endpoints, closed ones included, and a job can have {MOST_RANKS} ranks"
+        )
+    })
 }
 
 /// Returns the part of the ECMP hash that all packets between two endpoints share. Unlike

@@ -9,7 +9,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use squall_base::{Batch, Rate, Rng, Span, Time, TrafficClass};
-use squall_emulator::{Command, Relay, RelayConfig, Status, Timeline, VirtualTimeConfig, ask};
+use squall_emulator::{
+    Command, InnerPath, Relay, RelayConfig, Status, Timeline, VirtualTimeConfig, ask,
+};
 use squall_net::emulator::frame::JobRank;
 use squall_net::{
     Burst, EmulatorPort, EmulatorSpec, HostChoice, NetError, Port, PortConfig, RxMeta,
@@ -265,12 +267,48 @@ fn ranks_are_hosts_of_a_list() {
     assert_eq!(hosts, [3, 1, 1]);
     let error = emulator.enter(list(), job_rank(3)).err().unwrap().to_string();
     assert!(
-        error.contains("the list of hosts 3,1x2 has 3 ranks, so rank 3 has no host"),
+        error.contains("rank 3 has no host: the list of hosts 3,1x2 has 3 ranks; name more hosts"),
         "{error}"
     );
     let far = HostChoice::List("0,9".parse().unwrap());
     let error = emulator.enter(far, job_rank(1)).err().unwrap().to_string();
     assert!(error.contains("host 9; the hosts are 0 to"), "{error}");
+}
+
+/// Ranks 0 and 1 are on host 0: their packets pass no switch, and take 1 ms. Those to rank 2 do.
+#[test]
+fn ranks_of_a_host_exchange_packets_by_its_inner_path() {
+    let inner = InnerPath { rate: Rate::gbps(100), latency: Picos::micros(10) };
+    let config = RelayConfig { inner_path: Some(inner), places: Some(3), ..config(path()) };
+    let emulator = Emulator::of(config, "", false);
+    let list = || HostChoice::List("0x2,3".parse().unwrap());
+    let job_rank = |rank| JobRank { rank: Some(rank), ranks: Some(3) };
+    let mut ports: Vec<_> =
+        (0..3).map(|rank| emulator.enter(list(), job_rank(rank)).unwrap()).collect();
+    let (near, far) = (ports[1].local_addr(), ports[2].local_addr());
+    send(&mut ports[0], near, 0, b"near");
+    send(&mut ports[0], far, 0, b"far");
+    for (index, expected) in [(1, b"near".as_slice()), (2, b"far")] {
+        let mut received = Vec::new();
+        wait_until("a packet", || {
+            receive(&mut ports[index], &mut received);
+            !received.is_empty()
+        });
+        assert_eq!(received[0].1, expected);
+        assert_eq!(received[0].0.ecn, 2);
+    }
+    let status = emulator.status();
+    assert_eq!((status.totals.entered, status.totals.delivered), (2, 2));
+    // Four links for the second packet.
+    assert_eq!(status.ports.iter().map(|port| port.packets).sum::<u64>(), 4);
+    let many = JobRank { rank: Some(0), ranks: Some(4) };
+    let error = emulator.enter(list(), many).err().unwrap().to_string();
+    assert!(
+        error.ends_with(
+            "the job has 4 ranks, and hosts were named for 3: name more hosts, or start fewer ranks"
+        ),
+        "{error}"
+    );
 }
 
 #[test]

@@ -20,7 +20,10 @@ use squall_net::{
 use squall_wire::base::{Batch, Rate, Span, Time, TrafficClass};
 
 const ORIGIN: u64 = 1 << 50;
+/// An endpoint of rank 1, on another host.
 const PEER: &str = "192.0.2.9:1032";
+/// An endpoint of rank 2, on the host of the process.
+const NEIGHBOUR: &str = "192.0.2.9:1040";
 
 /// Returns a time of the job.
 fn at(ns: u64) -> Time {
@@ -64,6 +67,7 @@ impl Emulator {
             overhead: HostOverhead { byte: 500, ..HostOverhead::default() },
             longest_idle: Span::millis(1),
             port,
+            inner_rate: Rate::gbps(10),
         };
         let welcome = Welcome {
             host: 3,
@@ -143,10 +147,10 @@ fn open(spec: &EmulatorSpec) -> VirtualPort {
 }
 
 /// Offers data packets of 4000 bytes to a port, or a control packet. Returns how many it took.
-fn send(port: &mut VirtualPort, class: TrafficClass, packets: usize) -> usize {
+fn send(port: &mut VirtualPort, to: &str, class: TrafficClass, packets: usize) -> usize {
     let mut batch = Batch::default();
     for _ in 0..packets {
-        let dst: SocketAddr = PEER.parse().expect("literal");
+        let dst: SocketAddr = to.parse().expect("literal");
         let len = if class == TrafficClass::Data { 4000 } else { 16 };
         batch.push((dst, 1, class), &vec![7; len], [], &[]);
     }
@@ -169,7 +173,11 @@ fn a_process_in_virtual_time() {
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path).expect("a socket");
     let (scripts, done) = emulator(listener);
-    let spec = EmulatorSpec { path: path.clone(), host: HostChoice::Rank, virtual_time: true };
+    let spec = EmulatorSpec {
+        path: path.clone(),
+        host: HostChoice::List("0,1,3x2".parse().expect("a list")),
+        virtual_time: true,
+    };
     let mut port = open(&spec);
     let clock = virtual_time::clock().expect("virtual time has begun");
     let play = |script: Script| scripts.send(script).expect("an emulator");
@@ -232,11 +240,11 @@ fn a_process_in_virtual_time() {
     assert_eq!((clock.now(), receive(&mut port)), (at(1900), 1));
 
     // The wire takes 323.84 ns for a packet, so that the port takes three, and control packets always.
-    assert_eq!(send(&mut port, TrafficClass::Data, 5), 3);
+    assert_eq!(send(&mut port, PEER, TrafficClass::Data, 5), 3);
     // Their bytes took 0.5 ns each.
     assert_eq!(clock.now(), at(1900 + 6000));
-    assert_eq!(send(&mut port, TrafficClass::Data, 5), 3);
-    assert_eq!(send(&mut port, TrafficClass::Control, 1), 1);
+    assert_eq!(send(&mut port, PEER, TrafficClass::Data, 5), 3);
+    assert_eq!(send(&mut port, PEER, TrafficClass::Control, 1), 1);
     play(Box::new(|emulator| {
         let (packets, wait) = emulator.wait();
         let sent: Vec<_> = packets.iter().map(|head| (head.sent, head.control)).collect();
@@ -283,6 +291,12 @@ fn a_process_in_virtual_time() {
     assert_eq!(clock.advance(at(23_000), WaitReason::Busy), Progress::Time);
     done.recv().expect("played");
 
+    // The inner path takes 3200 ns for a packet, and accepts what waits for less than 6553.6 ns. The wire is free
+    // meanwhile.
+    assert_eq!(send(&mut port, NEIGHBOUR, TrafficClass::Data, 5), 3);
+    assert_eq!(port.next_deadline(), Some(at(26_047)));
+    assert_eq!(send(&mut port, PEER, TrafficClass::Data, 5), 3);
+
     // Another emulator cannot have the process, too.
     let other = EmulatorSpec { path: path.with_extension("other"), ..spec.clone() };
     let config =
@@ -302,6 +316,6 @@ fn a_process_in_virtual_time() {
     errors.clear();
     port.take_errors(&mut errors);
     assert_eq!(errors, [NetError::Local { peer: port.local_addr(), errno: libc::ENOTCONN }]);
-    assert_eq!(send(&mut port, TrafficClass::Data, 2), 2, "they are lost");
+    assert_eq!(send(&mut port, PEER, TrafficClass::Data, 2), 2, "they are lost");
     let _ = std::fs::remove_file(&path);
 }

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use crate::Picos;
+use crate::model::Switching;
 use crate::topology::{Node, Topology};
 use crate::workload::Workload;
 use squall_base::Rate;
@@ -31,7 +32,7 @@ pub struct Facts {
 
 impl Facts {
     /// Computes the values of a workload on a topology, in packets of `mtu` bytes of which `header`
-    /// are headers, from hosts that send at `line`.
+    /// are headers, from hosts that send at `line`, through switches of this kind.
     #[must_use]
     pub fn new(
         topology: &Topology,
@@ -39,8 +40,9 @@ impl Facts {
         mtu: u32,
         header: u32,
         line: Rate,
+        switching: Switching,
     ) -> Self {
-        let graph = Graph::new(topology);
+        let graph = Graph::new(topology, switching);
         let mut round_trips = HashMap::new();
         let mut memo = HashMap::new();
         for flow in &workload.flows {
@@ -97,8 +99,8 @@ impl Facts {
 /// Returns the longest round trip without queues between any two hosts: a full packet to the
 /// destination, an ACK back.
 #[must_use]
-pub fn base_rtt(topology: &Topology, mtu: u32) -> Picos {
-    let graph = Graph::new(topology);
+pub fn base_rtt(topology: &Topology, mtu: u32, switching: Switching) -> Picos {
+    let graph = Graph::new(topology, switching);
     let mut memo = HashMap::new();
     // The two hosts that are furthest from their switch represent all hosts of the switch.
     let mut farthest: HashMap<u32, Vec<(Picos, u32)>> = HashMap::new();
@@ -131,11 +133,13 @@ enum Cut {
     Group { tier: u8, group: u32, out: bool },
 }
 
-/// Latency and transmission time of a full packet and of an ACK along a route.
-type RouteTime = (Picos, Picos);
+/// Latency and transmission time of a full packet and of an ACK along a route, and the rates of its first and its last
+/// link between switches, if it has any.
+type RouteTime = (Picos, Picos, Option<(Rate, Rate)>);
 
 struct Graph<'a> {
     topology: &'a Topology,
+    switching: Switching,
     /// Switch of each host, with latency and rate of the host's link.
     access: Vec<Option<(u32, Picos, Rate)>>,
     /// Neighbours of each switch: (other switch, latency and rate of the link).
@@ -146,7 +150,7 @@ struct Graph<'a> {
 }
 
 impl<'a> Graph<'a> {
-    fn new(topology: &'a Topology) -> Self {
+    fn new(topology: &'a Topology, switching: Switching) -> Self {
         let switches = topology.switches.len();
         let mut access = vec![None; topology.hosts as usize];
         let mut neighbours = vec![Vec::new(); switches];
@@ -165,7 +169,7 @@ impl<'a> Graph<'a> {
         }
         let top = topology.switches.iter().map(|switch| switch.tier).max().unwrap_or(0);
         let groups = (0..top.max(1)).map(|tier| group(topology, &neighbours, tier)).collect();
-        Self { topology, access, neighbours, groups }
+        Self { topology, switching, access, neighbours, groups }
     }
 
     /// Returns the time of a full packet to the destination and an ACK back on the shortest route,
@@ -180,12 +184,24 @@ impl<'a> Graph<'a> {
         let (from, up, up_rate) = self.access[src as usize]?;
         let (to, down, down_rate) = self.access[dst as usize]?;
         let routes = memo.entry((from, mtu)).or_insert_with(|| self.routes(from, mtu));
-        let (packet, ack) = routes[to as usize]?;
+        let (packet, ack, inner) = routes[to as usize]?;
         let hop = |rate, bytes| Picos::transmit(rate, bytes);
         let mtu = u64::from(mtu);
         let there = up + down + packet + hop(up_rate, mtu) + hop(down_rate, mtu);
+        let saved = match inner {
+            Some((first, last)) => {
+                self.saved(mtu, up_rate, first) + self.saved(mtu, last, down_rate)
+            }
+            None => self.saved(mtu, up_rate, down_rate),
+        };
         let back = up + down + ack + hop(up_rate, ACK_BYTES) + hop(down_rate, ACK_BYTES);
-        Some(there + back)
+        Some(there - saved + back)
+    }
+
+    /// Returns the time by which a switch sends a packet of `mtu` bytes on before it has arrived.
+    fn saved(&self, mtu: u64, from: Rate, to: Rate) -> Picos {
+        let seen = self.switching.bytes_before(mtu as u32, from, to);
+        Picos::transmit(from, mtu) - Picos::transmit(from, seen.into())
     }
 
     /// Returns the time of the route from `from` to every switch, its own latency included. The
@@ -193,20 +209,24 @@ impl<'a> Graph<'a> {
     fn routes(&self, from: u32, mtu: u32) -> Vec<Option<RouteTime>> {
         let mut routes: Vec<Option<RouteTime>> = vec![None; self.neighbours.len()];
         let latency = |switch: u32| self.topology.switches[switch as usize].latency;
-        routes[from as usize] = Some((latency(from), latency(from)));
+        routes[from as usize] = Some((latency(from), latency(from), None));
         let mut front = vec![from];
         while !front.is_empty() {
             let mut next: HashMap<u32, RouteTime> = HashMap::new();
             for &at in &front {
-                let Some((packet, ack)) = routes[at as usize] else { continue };
+                let Some((packet, ack, inner)) = routes[at as usize] else { continue };
                 for &(to, link, rate) in &self.neighbours[at as usize] {
                     if routes[to as usize].is_some() {
                         continue;
                     }
                     let more = link + latency(to);
+                    let saved = inner.map(|(_, last)| self.saved(mtu.into(), last, rate));
                     let route = (
-                        packet + more + Picos::transmit(rate, u64::from(mtu)),
+                        packet - saved.unwrap_or_default()
+                            + more
+                            + Picos::transmit(rate, mtu.into()),
                         ack + more + Picos::transmit(rate, ACK_BYTES),
+                        Some((inner.map_or(rate, |(first, _)| first), rate)),
                     );
                     let known = next.entry(to).or_insert(route);
                     *known = route.min(*known);
@@ -286,7 +306,7 @@ fn group(
 /// that are connected below the top tier are a pod. The groups of host 0 represent all.
 #[must_use]
 pub fn layout(topology: &Topology) -> crate::workload::Layout {
-    let graph = Graph::new(topology);
+    let graph = Graph::new(topology, Switching::default());
     let switch = |host: usize| graph.access[host].map(|route| route.0);
     let like_first = |same: &dyn Fn(u32, u32) -> bool| {
         let Some(first) = graph.access.first().copied().flatten() else { return topology.hosts };

@@ -623,6 +623,7 @@ mod tests {
                 overhead: HostOverhead { send: 0, receive: 0, poll: 0, clock: 0, byte: 0 },
                 longest_idle: Span::ZERO,
                 port,
+                inner_rate: squall_base::Rate(0),
             };
             let mut rng = fixed_generator(&rules);
             (rng.instance(), rng.next_u64())

@@ -3,7 +3,7 @@
 allreduce  IMB-MPI1 Allreduce on 64 hosts, by rate, congestion control and path selection, without computation. IMB runs under
            MPICH, whose library has the same ABI.
 spine      a stencil program on 16 hosts at 400 Gb/s while a spine dies, by path selection
-faster     the same program with its computation, on networks of 25, 100 and 400 Gb/s: what is computed, and what is waited for
+rates      which of 100 to 800 Gb/s the same program needs, 64 ranks on 8 hosts, by what is assumed of placement, latencies and calls
 overhead   what calls of this provider cost on this machine, for --overhead: by packets over the loopback interface, and through
            shared memory
 real       small jobs of two ranks over the loopback interface in real time, and in virtual time over a network with its measured
@@ -11,8 +11,8 @@ real       small jobs of two ranks over the loopback interface in real time, and
 bounds     what a run costs in real time beside what is aimed at: IMB-MPI1 Allreduce on 64 hosts under Intel MPI, and an alltoall of
            1 MiB beside `squall sim` with its messages
 
-Names select tables. The first repeats itself exactly unless `squall` says otherwise, the others but `spine` depend on this
-processor, and the last three on who else uses it.
+Names select tables. The first three repeat themselves exactly unless `squall` says otherwise. The others depend on this processor,
+and on who else uses it.
 """
 
 import argparse
@@ -162,44 +162,56 @@ def bounds(virtual: Virtual, quick: bool) -> None:
     print(table(["", "measured", "aimed at"], rows), end="\n\n")
 
 
-def run_stencil(virtual: Virtual, rate: str, rounds: int) -> tuple[float, float, float] | Result:
-    """Runs the stencil program with its computation. Returns the time of a round in us, and the means of what the ranks computed
-    and waited in ms; or the result of a run that failed."""
-    result = virtual.run_job(
-        "leaf-spine:4x2x2", 8, "stencil", 65536, rounds, 1, options=["--rate", rate], compute="cpu", timeout=PATIENCE
-    )
-    found = re.search(r"^job: stencil: ([\d.]+) us a round", result.output, re.M)
-    split = re.findall(r"computed ([\d.]+) s, calls ([\d.]+) s, waited ([\d.]+) s", result.output)
-    if not (result.ok and found and split):
-        return result
-    computed, waited = (statistics.mean(float(rank[i]) for rank in split) * 1e3 for i in (0, 2))
-    return float(found[1]), computed, waited
+class Assumption(NamedTuple):
+    """What a table assumes of the network, the hosts and the placement of ranks."""
+
+    name: str
+    topology: str
+    options: tuple[Word, ...]
 
 
-def faster(virtual: Virtual, quick: bool) -> None:
-    """Prints what a faster network brings to a program that computes."""
-    rates, runs = ("25G", "100G", "400G"), 1 if quick else 5
-    outcomes: dict[str, list[tuple[float, float, float]]] = {rate: [] for rate in rates}
-    problems: dict[str, str] = {}
-    for _ in range(runs):
-        for rate in rates:
-            outcome = run_stencil(virtual, rate, 10 if quick else 40)
-            if isinstance(outcome, Result):
-                problems[rate] = outcome.why()
-            else:
-                outcomes[rate].append(outcome)
+RATES = (100, 200, 400, 800)
+# Hosts of a rate's table, and ranks on each.
+STENCIL_HOSTS, RANKS_A_HOST = 8, 8
+# Neighbours on one host, and neighbours on different hosts.
+BLOCKS = ",".join(f"{host}x{RANKS_A_HOST}" for host in range(STENCIL_HOSTS))
+TURNS = ",".join([f"0-{STENCIL_HOSTS - 1}"] * RANKS_A_HOST)
+TWICE = "send=200,receive=200,poll=100,clock=40"
+# Two leaves of four hosts, with the defaults of links and switches; and with those of real networks (docs/virtual-time.md).
+DEFAULT = "leaf-spine:2x4x4"
+REAL = f"{DEFAULT},link_ns=150,switch_ns=400"
+CUT = ("--switching", "cut-through")
+ASSUMPTIONS = (
+    Assumption("blocks, default latencies", DEFAULT, ("--hosts", BLOCKS)),
+    Assumption("blocks, real latencies", REAL, ("--hosts", BLOCKS, *CUT)),
+    Assumption("in turn, default latencies", DEFAULT, ("--hosts", TURNS)),
+    Assumption("in turn, real latencies", REAL, ("--hosts", TURNS)),
+    Assumption("the same, cut-through", REAL, ("--hosts", TURNS, *CUT)),
+    Assumption("the same, calls take twice as long", REAL, ("--hosts", TURNS, *CUT, "--overhead", TWICE)),
+)
+# A rate is enough if a round takes at most this many times what it takes at the highest rate.
+ENOUGH = 1.1
+
+
+def rates(virtual: Virtual, quick: bool) -> None:
+    """Prints which rate a stencil program needs, by what is assumed."""
+    ranks = STENCIL_HOSTS * RANKS_A_HOST
     rows = []
-    for rate in rates:
-        if rate in problems:
-            rows.append([rate, problems[rate], "-", "-"])
-            continue
-        took, computed, waited = (statistics.median(part) for part in zip(*outcomes[rate], strict=True))
-        rows.append([rate, f"{took:.0f}", f"{computed:.1f}", f"{waited:.1f}"])
+    for assumption in ASSUMPTIONS:
+        times = []
+        for rate in RATES:
+            options: list[Word] = [*assumption.options, "--rate", f"{rate}G"]
+            words: tuple[Word, ...] = ("stencil", 16384, 2 if quick else 10, 4)
+            result = virtual.run_job(assumption.topology, ranks, *words, options=options, timeout=PATIENCE)
+            times.append(time_of_round(result, f"{assumption.name}, {rate} Gb/s"))
+            print(f"{assumption.name}, {rate} Gb/s: {times[-1]:.1f} us in {result.seconds:.0f} s", flush=True)
+        enough = next(rate for rate, time in zip(RATES, times, strict=True) if time <= ENOUGH * times[-1])
+        rows.append([assumption.name, *(f"{time:.1f}" for time in times), str(enough)])
     print(
-        "A stencil program that computes, 8 ranks on leaf-spine:4x2x2, 512 KiB to each neighbour, means of the ranks; medians of "
-        f"{runs} runs:\n"
+        f"\nA stencil program, {ranks} ranks on {STENCIL_HOSTS} hosts, {DEFAULT}, 128 KiB to each of two neighbours, without "
+        f"computation: us a round by Gb/s, and the lowest rate within {ENOUGH - 1:.0%} of the highest:\n"
     )
-    print(table(["rate", "us a round", "computed, ms", "waited, ms"], rows), end="\n\n")
+    print(table(["ranks and latencies", *map(str, RATES), "enough"], rows), end="\n\n")
 
 
 class Calls:
@@ -401,7 +413,7 @@ def real(virtual: Virtual, quick: bool) -> None:
     print(table(heads, rows), end="\n\n")
 
 
-TABLES = {"allreduce": allreduce, "spine": spine, "faster": faster, "overhead": overhead, "real": real, "bounds": bounds}
+TABLES = {"allreduce": allreduce, "spine": spine, "rates": rates, "overhead": overhead, "real": real, "bounds": bounds}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,8 +1,9 @@
 """Run unmodified programs in virtual time by `squall run --virtual`, and compare times with what they have to be.
 
 A round trip of one message between two hosts has to take what the links, the packet and the calls take, to the nanosecond. A
-collective operation and a message from device memory have to take the time of their sends. A
-job has to take the same times again beside programs that use all cores. Collectives are recorded and replayed in the simulator:
+collective operation and a message from device memory have to take the time of their sends. Ranks of one
+host have to exchange messages within it, and to share its card. A job has to take the same times again beside programs that use
+all cores. Collectives are recorded and replayed in the simulator:
 both have to take the same time, within 5 %. The programs of fabtests/mpi have to print right results. Jobs that misbehave have to
 end soon and with a reason: a rank that is killed, that leaves without MPI_Finalize, that forks, or that waits for ever.
 
@@ -41,6 +42,10 @@ REPETITIONS = 5
 NEAR = 0.05
 # Bounds of the virtual time of a computation, as multiples of its CPU time. Reading the CPU clock costs CPU time, too.
 LEAST_COMPUTED, MOST_COMPUTED = 0.99, 1.5
+# Rate and latency of messages within a host, Gb/s and ns: the defaults of --inner-rate and --inner-latency.
+INNER_RATE, INNER_LATENCY = 100, 300
+# Bounds of the time that two ranks of a host take to send at once, as multiples of that of one. Each has short messages besides.
+LEAST_SHARED, MOST_SHARED = 1.9, 2.1
 # The longest time of a round trip with probes, as a multiple of one without. A probe takes the time of a poll.
 MOST_SLOWDOWN = 1.5
 # Seconds of real time in which a job that misbehaves must end. Ten seconds of virtual time pass before a deadlock is reported.
@@ -101,6 +106,12 @@ def hash_of(result: Result) -> tuple[str, bool]:
     return (found[1], found[2].startswith("the same")) if found else ("", False)
 
 
+def inner_round_trip_time(size: int) -> int:
+    """Returns what `round_trip_time` returns for two ranks of one host, which copy a packet without the headers below it."""
+    flight = math.ceil(INNER_LATENCY + 8 * (PDS_HEADER + SES_HEADER + size) / INNER_RATE)
+    return 2 * (SEND + flight + RECEIVE) + CLOCK
+
+
 def round_trip_time(size: int, gbps: int, send: int, receive: int, clock: int) -> int:
     """Returns the time in nanoseconds from one reading of the clock to the next, around a message and its answer.
 
@@ -147,6 +158,54 @@ def check_round_trips(virtual: Virtual, tally: Tally) -> None:
     tally.add("round trips between two hosts", "; ".join(problems) or None, seconds, note, output)
 
 
+def check_inner_round_trips(virtual: Virtual, tally: Tally) -> None:
+    """Compares round trips between two ranks of one host with what they have to take, to the nanosecond."""
+    right, problems, seconds, output = 0, [], 0.0, ""
+    sizes = (0, 8, 1000, 4000)
+    for size in sizes:
+        both = " & ".join(f"PMI_RANK={rank} {virtual.round_trip} {size} 3" for rank in (0, 1)) + "; wait"
+        command = [*virtual.command("star:2", "--ranks", 2, "--hosts", "0x2"), "env", "PMI_SIZE=2", "sh", "-c", both]
+        result = run(command, MPIS["mpich"].plain_environment(), 60)
+        measured = [int(time) for time in re.findall(rf"^{size} (\d+)$", result.output, re.M)]
+        seconds += result.seconds
+        if result.ok and measured == [inner_round_trip_time(size)] * 3:
+            right += 1
+        else:
+            problems.append(f"{size} bytes: {measured} ns, expected {inner_round_trip_time(size)}; {result.why()}")
+            output = result.output
+    note = f"{right} of {len(sizes)} to the nanosecond"
+    tally.add("round trips within a host", "; ".join(problems) or None, seconds, note, output)
+
+
+def check_shared_cards(virtual: Virtual, tally: Tally) -> None:
+    """Lets two ranks of a host send at once: they take twice the time that they take on hosts of their own."""
+    times, seconds, output, problem = [], 0.0, "", None
+    for hosts in ("0-3", "0x2,1x2"):
+        # Each rank sends 1 MiB to one of the other host, 1 ms after the start.
+        result = virtual.run_job("star:4", 4, "permutation", 1 << 20, 1000, "2,3,0,1", options=["--hosts", hosts])
+        found = re.search(r"^job: permutation: mean ([\d.]+) us", result.output, re.M)
+        seconds += result.seconds
+        output += result.output
+        problem = problem or (None if result.ok and found else result.why() if not result.ok else "no time")
+        times.append(float(found[1]) if found else 0.0)
+    if not problem and not LEAST_SHARED <= times[1] / times[0] <= MOST_SHARED:
+        problem = f"{times} us, expected {LEAST_SHARED} to {MOST_SHARED} times the first"
+    elif not problem and "; 2 ranks on each of 2 hosts; within a host 100 Gb/s and 0.3 us" not in output:
+        problem = "squall does not say where the ranks are"
+    note = f"{times[0]:.1f} us alone, {times[1]:.1f} us together"
+    tally.add("two ranks share the card of a host", problem, seconds, note, output)
+
+
+def check_places(virtual: Virtual, tally: Tally) -> None:
+    """Starts more ranks than have hosts: the job ends soon, with the reason."""
+    result = virtual.run_job("star:4", 4, "barrier", 0, 1, options=["--hosts", "0x2,1"], timeout=SOON)
+    why = "the job has 4 ranks, and hosts were named for 3: name more hosts, or start fewer ranks"
+    problem = None
+    if result.ok or result.code is None or why not in result.output:
+        problem = f"{result.why()}, expected an error and: {why}"
+    tally.add("more ranks than hosts were named for", problem, result.seconds, "", result.output)
+
+
 def check_facilities(virtual: Virtual, tally: Tally) -> None:
     """Compares calls that send a message with what they take if a send takes no time: each has to take one send more, whether
     the application sends it, a collective operation, or the copy of device memory."""
@@ -182,12 +241,13 @@ def check_probes(virtual: Virtual, tally: Tally) -> None:
     tally.add(f"probes for {tags} tags in turn", problem, result.seconds, note, result.output)
 
 
-def check_repetition(virtual: Virtual, tally: Tally) -> None:
+def check_repetition(virtual: Virtual, tally: Tally, hosts: str) -> None:
     """Runs a job alone and beside busy processes: every packet has to arrive at the same time."""
     words: tuple[Word, ...] = ("allreduce", 65536, 5)
-    alone = virtual.run_job("fat-tree:16:2", 8, *words)
+    options: list[Word] = ["--hosts", hosts]
+    alone = virtual.run_job("fat-tree:16:2", 8, *words, options=options)
     with computing((os.cpu_count() or 1) + 1):
-        beside = virtual.run_job("fat-tree:16:2", 8, *words)
+        beside = virtual.run_job("fat-tree:16:2", 8, *words, options=options)
     (first, repeatable), (second, still) = hash_of(alone), hash_of(beside)
     printed = [re.findall(r"^job: .*$", result.output, re.M) for result in (alone, beside)]
     problem = None
@@ -198,7 +258,7 @@ def check_repetition(virtual: Virtual, tally: Tally) -> None:
     elif first != second or printed[0] != printed[1]:
         problem = f"hashes {first} and {second}; {printed[0]} and {printed[1]}"
     seconds = alone.seconds + beside.seconds
-    tally.add("the same beside busy processes", problem, seconds, f"hash {first}", alone.output + beside.output)
+    tally.add(f"the same beside busy processes, ranks on hosts {hosts}", problem, seconds, f"hash {first}", alone.output + beside.output)
 
 
 def whole_times(virtual: Virtual, name: str, size: int, rounds: int) -> tuple[float, float, Result]:
@@ -558,7 +618,11 @@ def main(args: argparse.Namespace) -> int:
         check_round_trips(virtual, tally)
         check_facilities(virtual, tally)
         check_probes(virtual, tally)
-        check_repetition(virtual, tally)
+        check_inner_round_trips(virtual, tally)
+        check_shared_cards(virtual, tally)
+        check_places(virtual, tally)
+        for hosts in ("0-7", "0x4,7x4"):
+            check_repetition(virtual, tally, hosts)
         check_replays(virtual, tally, args.quick)
         check_computation(virtual, tally)
         check_threads(virtual, tally)

@@ -19,6 +19,7 @@ use squall_netsim::model::{Failure, NetworkConfig};
 use squall_netsim::topology::{FatTree, Node, Tier, Topology};
 
 use super::super::emulation::{Delivery, Emulation, Route};
+use super::super::inner_path::InnerPath;
 use super::{Activity, Coordinator, Pace};
 
 /// Number of histories that a run checks unless `SQUALL_SEEDS` is set.
@@ -259,6 +260,11 @@ impl World {
         }
         let mut emulation = Emulation::new(topology, config, OVERHEAD).expect("it is small");
         emulation.use_cards();
+        if rng.chance(0.5) {
+            let rate = Rate::gbps([1, 100, 1000][rng.below(3) as usize]);
+            let latency = Picos(1_000 + 10 * span(&mut rng, 200_000).0);
+            emulation.use_inner_paths(InnerPath { rate, latency });
+        }
         let mut coordinator = Coordinator::new(ORIGIN, &emulation);
         let ranks = (0..count)
             .map(|number| Rank {
@@ -311,7 +317,8 @@ impl World {
             let mut payload = vec![0; packet.len];
             payload[..8].copy_from_slice(&packet.id.to_le_bytes());
             let (from, to) = (self.hosts[number], self.hosts[packet.to as usize]);
-            let route = Route { from, to, flow: rank.number << 8 | packet.to };
+            let (flow, sender) = (rank.number << 8 | packet.to, rank.number);
+            let route = Route { from, to, flow, sender };
             self.emulation.send(at, route, frame, &payload, packet.to.into());
             self.entered += 1;
         }
@@ -356,9 +363,8 @@ impl World {
     /// Lets the network and processes go on. Returns whether any process did.
     fn go_on(&mut self) -> bool {
         loop {
-            let lookahead = self.coordinator.lookahead().span();
             let next = self.changes.front().copied();
-            let limit = next.map(|(at, _)| Time(at.0 - lookahead.0));
+            let limit = next.map(|(at, _)| self.coordinator.limit_before(at));
             let (ranks, deliveries) = (&mut self.ranks, &mut self.deliveries);
             self.coordinator.run(&mut self.emulation, limit, &mut |at, delivery: &Delivery<'_>| {
                 let id = delivery.payload.first_chunk().map(|id| u64::from_le_bytes(*id));

@@ -9,6 +9,7 @@ use squall_netsim::model::NetworkConfig;
 use squall_netsim::topology::Topology;
 
 use super::super::emulation::{Emulation, Route};
+use super::super::inner_path::InnerPath;
 use super::{Activity, BrokenPromise, Coordinator, Pace};
 
 const ORIGIN: Time = Time(1_000);
@@ -62,7 +63,13 @@ fn send(
     (from, to): (u32, u32),
 ) -> Result<(), BrokenPromise> {
     let entered = coordinator.check_sent(from, sent)?;
-    let frame = PacketFrame {
+    let route = Route { from, to, flow: from << 8 | to, sender: from };
+    emulation.send(entered, route, frame(sent), &[0; 4], to.into());
+    Ok(())
+}
+
+fn frame(sent: Time) -> PacketFrame {
+    PacketFrame {
         addr: SocketAddr::from(([10, 0, 0, 1], 1)),
         entropy: 0,
         ecn: 0,
@@ -72,9 +79,7 @@ fn send(
         sent,
         overflow: 0,
         endpoint: 0,
-    };
-    emulation.send(entered, Route { from, to, flow: from << 8 | to }, frame, &[0; 4], to.into());
-    Ok(())
+    }
 }
 
 /// Arrivals of packets at processes, and processes that go on.
@@ -192,9 +197,74 @@ fn nothing_passes_a_limit() {
 fn the_lookahead_is_whole_nanoseconds() {
     for (latency, whole) in [(1_000, 1), (1_999, 1), (2_000, 2)] {
         let coordinator = Coordinator::new(ORIGIN, &star_of(Picos(latency), Picos::ZERO));
-        assert_eq!(coordinator.lookahead(), Picos::nanos(whole));
-        assert_eq!(coordinator.host_latency(), Span(2 * whole));
+        assert_eq!(coordinator.process_latency(), Span(2 * whole));
+        assert_eq!(coordinator.limit_before(at(50)), at(50 - whole));
     }
+}
+
+/// Builds a star as [`star`], with an inner path of 32 Gb/s and 40 ns.
+fn star_with_inner_paths() -> Emulation {
+    let mut emulation = star();
+    let (rate, latency) = (Rate(32_000_000_000), Picos::nanos(40));
+    emulation.use_inner_paths(InnerPath { rate, latency });
+    emulation
+}
+
+/// Process 1 is on the host of process 0. A packet of 4 bytes takes 1 ns to copy and 40 ns more.
+#[test]
+fn packets_within_a_host_pass_no_card_and_arrive_in_order_with_others() {
+    let mut emulation = star_with_inner_paths();
+    let mut coordinator = coordinator(&emulation, 3);
+    coordinator.start(false);
+    let (_, woken) = go_on(&mut coordinator, &mut emulation, None);
+    let resume = Resume { now: ORIGIN, horizon: at(40) };
+    assert_eq!(woken, [(0, resume), (1, resume), (2, resume)], "the inner path is the shortest");
+    let inner = |coordinator: &Coordinator, emulation: &mut Emulation, sent, to: u32| {
+        let entered = coordinator.check_sent(0, sent).expect("not early");
+        let route = Route { from: 0, to: 0, flow: to, sender: 0 };
+        emulation.send(entered, route, frame(sent), &[0; 4], to.into());
+    };
+    // Process 2 sends to process 1, which is on host 0: over the network, where it arrives at 1109.
+    let entered = coordinator.check_sent(2, at(0)).expect("not early");
+    let route = Route { from: 2, to: 0, flow: 9, sender: 2 };
+    emulation.send(entered, route, frame(at(0)), &[0; 4], 1);
+    coordinator.note_wait(2, wait(at(0), at(9_000), WaitReason::Busy));
+    // Process 0 copies the second packet after the first one.
+    inner(&coordinator, &mut emulation, at(5), 1);
+    inner(&coordinator, &mut emulation, at(5), 1);
+    coordinator.note_wait(0, wait(at(1_060), at(1_060), WaitReason::Busy));
+    coordinator.note_wait(1, wait(at(10), at(10), WaitReason::Busy));
+    let (arrivals, woken) = go_on(&mut coordinator, &mut emulation, None);
+    assert_eq!((arrivals, woken.len()), (vec![(at(46), 1), (at(47), 1)], 1));
+    coordinator.note_wait(1, wait(at(50), at(8_000), WaitReason::Busy));
+    // Process 0 may still send something that arrives at 1101, before the packet of process 2.
+    let (arrivals, woken) = go_on(&mut coordinator, &mut emulation, None);
+    assert_eq!((arrivals, woken.len()), (vec![], 1));
+    inner(&coordinator, &mut emulation, at(1_064), 1);
+    coordinator.note_wait(0, wait(at(1_070), at(9_000), WaitReason::Busy));
+    let (arrivals, _) = go_on(&mut coordinator, &mut emulation, None);
+    assert_eq!(arrivals, [(at(1_105), 1), (at(CROSSING), 1)]);
+}
+
+#[test]
+fn a_limit_stops_the_network_where_the_inner_path_is_shorter_than_a_link() {
+    let mut emulation = star_with_inner_paths();
+    let mut coordinator = coordinator(&emulation, 2);
+    coordinator.start(false);
+    go_on(&mut coordinator, &mut emulation, None);
+    assert_eq!(send(&coordinator, &mut emulation, at(400), (0, 1)), Ok(()));
+    assert_eq!(send(&coordinator, &mut emulation, at(500), (0, 1)), Ok(()));
+    coordinator.note_wait(0, wait(at(600), at(5_000), WaitReason::Busy));
+    coordinator.note_wait(1, wait(at(600), at(5_000), WaitReason::Busy));
+    // The network changes before the second packet leaves the switch.
+    let limit = coordinator.limit_before(at(499 + CROSSING - LAST_LATENCY));
+    let (arrivals, woken) = go_on(&mut coordinator, &mut emulation, Some(limit));
+    assert_eq!(arrivals, [(at(400 + CROSSING), 1)]);
+    assert_eq!(woken, [(1, Resume { now: at(400 + CROSSING), horizon: at(440 + CROSSING) })]);
+    assert!(!coordinator.has_reached(limit, &emulation));
+    coordinator.note_wait(1, wait(at(400 + CROSSING), at(5_000), WaitReason::Busy));
+    assert_eq!(go_on(&mut coordinator, &mut emulation, Some(limit)), (Vec::new(), Vec::new()));
+    assert!(coordinator.has_reached(limit, &emulation));
 }
 
 #[test]

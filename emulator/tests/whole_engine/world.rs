@@ -149,7 +149,7 @@ impl World {
                     endpoint: 0,
                 };
                 let flow = Route::flow(source, packet.dst);
-                let route = Route { from: n as u32, to: to as u32, flow };
+                let route = Route { from: n as u32, to: to as u32, flow, sender: n as u32 };
                 self.net.send(self.now, route, frame, &bytes, 0);
             }
             let sent = !batch.packets.is_empty();

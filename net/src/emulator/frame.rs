@@ -34,7 +34,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use crate::base::{Rate, Span, Time};
 
 /// First bytes of a hello and a welcome. They detect other programs and other versions.
-pub const MAGIC: [u8; 8] = *b"squallf5";
+pub const MAGIC: [u8; 8] = *b"squallf6";
 /// Number of bytes of the header with which every frame of the emulator protocol begins.
 pub const HEAD: usize = 8;
 /// Number of bytes before the UDP payload in the frame of a packet.
@@ -43,6 +43,28 @@ pub const PACKET_HEAD: usize = 44;
 pub const ADDRESS: usize = 20;
 /// Largest length of a frame: a UDP datagram and its header.
 pub const MAX_FRAME: usize = PACKET_HEAD + 65_535;
+/// UDP port of the first endpoint of rank 0 in virtual time.
+const FIRST_PORT: u16 = 1024;
+/// Largest number of endpoints that a process in virtual time may open in its life. A closed one keeps its number
+/// and its port.
+pub const MOST_ENDPOINTS: u16 = 8;
+/// Largest number of ranks of a job in virtual time: more have no UDP ports.
+pub const MOST_RANKS: u16 = (u16::MAX - FIRST_PORT) / MOST_ENDPOINTS + 1;
+
+/// Returns the UDP port of an endpoint in virtual time, which depends on its rank and its number in its process;
+/// `None` if there are too many ranks or endpoints.
+#[must_use]
+pub fn port_of_rank(rank: u32, endpoint: usize) -> Option<u16> {
+    let rank = u16::try_from(rank).ok().filter(|rank| *rank < MOST_RANKS)?;
+    let endpoint = u16::try_from(endpoint).ok().filter(|endpoint| *endpoint < MOST_ENDPOINTS)?;
+    Some(FIRST_PORT + rank * MOST_ENDPOINTS + endpoint)
+}
+
+/// Returns the rank to which a UDP port belongs in virtual time; `None` if it belongs to none.
+#[must_use]
+pub fn rank_of_port(port: u16) -> Option<u32> {
+    port.checked_sub(FIRST_PORT).map(|offset| u32::from(offset / MOST_ENDPOINTS))
+}
 
 /// The kind of a frame on the connection between a process and an emulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -368,6 +390,8 @@ pub struct VirtualTimeRules {
     pub longest_idle: Span,
     /// The UDP port of the endpoint. The emulator chooses it, so that it is the same in each run.
     pub port: u16,
+    /// Rate at which a process copies messages for processes of its own host; zero if these cross the network, too.
+    pub inner_rate: Rate,
 }
 
 /// Virtual times of a host's work, as in the LogGP model.
@@ -395,7 +419,7 @@ impl Default for HostOverhead {
 
 impl VirtualTimeRules {
     /// Number of bytes of the encoded rules of virtual time.
-    const LEN: usize = 10 * 8;
+    const LEN: usize = 11 * 8;
 
     fn encode(&self) -> Vec<u8> {
         let HostOverhead { send, receive, poll, byte, clock } = self.overhead;
@@ -411,6 +435,7 @@ impl VirtualTimeRules {
             self.port.into(),
             self.shown_origin.0,
             self.start.0,
+            self.inner_rate.0,
         ]
         .into_iter()
         .flat_map(u64::to_le_bytes)
@@ -432,6 +457,7 @@ impl VirtualTimeRules {
             port: long(7) as u16,
             shown_origin: Time(long(8)),
             start: Time(long(9)),
+            inner_rate: Rate(long(10)),
         })
     }
 }
@@ -645,6 +671,7 @@ mod tests {
             overhead: HostOverhead { send: 1, receive: 2, poll: 3, byte: 4, clock: 5 },
             longest_idle: Span::millis(1),
             port: 7,
+            inner_rate: Rate::gbps(80),
         };
         for virtual_time in [None, Some(rules)] {
             let welcome = Welcome {
@@ -662,6 +689,17 @@ mod tests {
             let short = Welcome::decode(&body[..body.len() - 1]);
             assert!(matches!(short, Err(FrameError::Length(FrameKind::Welcome, _))));
         }
+    }
+
+    #[test]
+    fn ports_belong_to_ranks() {
+        assert_eq!((port_of_rank(0, 0), port_of_rank(3, 7)), (Some(1024), Some(1055)));
+        let last = u32::from(MOST_RANKS) - 1;
+        assert_eq!(port_of_rank(last, 7), Some(u16::MAX));
+        assert_eq!((port_of_rank(last + 1, 0), port_of_rank(1 << 16, 0)), (None, None));
+        assert_eq!(port_of_rank(0, 8), None);
+        let ranks = [1023, 1024, 1031, 1032, u16::MAX].map(rank_of_port);
+        assert_eq!(ranks, [None, Some(0), Some(0), Some(1), Some(last)]);
     }
 
     #[test]

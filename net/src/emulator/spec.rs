@@ -1,5 +1,6 @@
 //! The specification of an emulator and of the host that an endpoint becomes.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -52,6 +53,16 @@ impl HostList {
     #[must_use]
     pub fn hosts(&self) -> &[u32] {
         &self.0
+    }
+
+    /// Returns the number of ranks on each host that has any, by host.
+    #[must_use]
+    pub fn ranks_of_hosts(&self) -> BTreeMap<u32, u32> {
+        let mut ranks = BTreeMap::new();
+        for host in &self.0 {
+            *ranks.entry(*host).or_insert(0) += 1;
+        }
+        ranks
     }
 }
 
@@ -110,6 +121,19 @@ impl fmt::Display for HostListError {
 
 impl std::error::Error for HostListError {}
 
+impl HostChoice {
+    /// Returns whether the process of `rank` is on `host`, as far as the choice says so.
+    #[must_use]
+    pub fn has(&self, host: u32, rank: u32) -> bool {
+        match self {
+            Self::Free => false,
+            Self::Number(number) => *number == host,
+            Self::Rank => rank == host,
+            Self::List(list) => list.hosts().get(rank as usize) == Some(&host),
+        }
+    }
+}
+
 impl EmulatorSpec {
     /// Returns the host that an endpoint with this rank asks for; `None` means the next free host.
     ///
@@ -129,7 +153,8 @@ impl EmulatorSpec {
                 let host = list.hosts().get(rank as usize);
                 let host = host.ok_or_else(|| {
                     format!(
-                        "the list of hosts {list} has {} ranks, so rank {rank} has no host",
+                        "rank {rank} has no host: the list of hosts {list} has {} ranks; name more hosts, or start \
+                         fewer ranks",
                         list.ranks()
                     )
                 })?;
@@ -238,7 +263,16 @@ mod tests {
             (0..7).map(|rank| spec.host_of(job_rank(Some(rank))).unwrap()).collect();
         assert_eq!(hosts, [0, 2, 2, 2, 5, 6, 7].map(Some));
         let error = spec.host_of(job_rank(Some(7))).unwrap_err();
-        assert_eq!(error, "the list of hosts 0,2x3,5,6,7 has 7 ranks, so rank 7 has no host");
+        assert!(
+            error.starts_with("rank 7 has no host: the list of hosts 0,2x3,5,6,7 has 7 ranks;"),
+            "{error}"
+        );
+        assert!(spec.host.has(2, 3) && !spec.host.has(2, 4) && !spec.host.has(7, 7));
+        let HostChoice::List(list) = &spec.host else { panic!("a list") };
+        assert_eq!(
+            list.ranks_of_hosts().into_iter().collect::<Vec<_>>(),
+            [(0, 1), (2, 3), (5, 1), (6, 1), (7, 1)]
+        );
         let error = spec.host_of(job_rank(None)).unwrap_err();
         assert!(error.contains("no launcher gave this process a rank"), "{error}");
         assert_eq!("0,2x3,5,6,7".parse::<HostList>(), "0,2x3,5-7".parse());

@@ -22,7 +22,7 @@ use super::{
     ATTACH_TIMEOUT, EmulatorSpec, MOST_ERRORS, READ, UnreachableReason, frame_of, greet, invalid,
     meta_of,
 };
-use crate::base::{Span, Time, TrafficClass, Train, entropy_count};
+use crate::base::{Rate, Span, Time, TrafficClass, Train, entropy_count};
 use crate::{Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport};
 
 /// The virtual time of this process, in nanoseconds; zero while the process is in real time.
@@ -33,7 +33,7 @@ static CLOCK: OnceLock<VirtualClock> = OnceLock::new();
 /// Number of bytes of packets that a process collects before it writes them to the emulator's socket.
 const MOST_UNWRITTEN: usize = 1 << 20;
 /// Number of bytes of a packet on the emulated wire beyond its UDP payload.
-const OVERHEAD: u64 = 48;
+const OVERHEAD: u32 = 48;
 /// Smallest backlog of the host's wire, in picoseconds, up to which a port accepts data packets. A process resumes late
 /// by the time that its calls take, and the wire must stay busy meanwhile.
 const LEAST_AHEAD: u64 = 200_000;
@@ -108,6 +108,8 @@ struct State {
     spare: Vec<Vec<u8>>,
     /// Virtual time at which the host's wire has sent all packets of this process, in picoseconds.
     wire_free: u64,
+    /// Virtual time at which this process has copied all packets for processes of its own host, in picoseconds.
+    copied_at: u64,
 }
 
 impl State {
@@ -125,6 +127,7 @@ impl State {
             earliest: Time::NEVER,
             spare: Vec::new(),
             wire_free: 0,
+            copied_at: 0,
         }
     }
 
@@ -403,6 +406,30 @@ extern "C" fn end_in_child() {
     NOW.store(0, Ordering::Relaxed);
 }
 
+/// What a process sends packets over, one after the other: the wire of its host, or the inner path of the host.
+struct SendPath {
+    rate: Rate,
+    /// Number of bytes of a packet on the path beyond its UDP payload.
+    overhead: u32,
+    /// Backlog in picoseconds above which the port accepts no data packet. A transport measures round trips from the
+    /// hand-over of a packet, so packets must not wait long behind others.
+    max_backlog: u64,
+}
+
+impl SendPath {
+    fn new(rate: Rate, overhead: u32, mtu: u32) -> Self {
+        let path = Self { rate, overhead, max_backlog: 0 };
+        let max_backlog = path.time(mtu).saturating_mul(PACKETS_AHEAD).max(LEAST_AHEAD);
+        Self { max_backlog, ..path }
+    }
+
+    /// Returns how long the path is busy with a packet of `len` bytes, in picoseconds.
+    fn time(&self, len: u32) -> u64 {
+        let bit_ps = (u128::from(len) + u128::from(self.overhead)) * 8_000_000_000_000;
+        u64::try_from(bit_ps.div_ceil(self.rate.0.max(1).into())).unwrap_or(u64::MAX)
+    }
+}
+
 /// The attachment of one endpoint to an emulator whose clock is virtual.
 pub struct VirtualPort {
     clock: &'static VirtualClock,
@@ -410,10 +437,13 @@ pub struct VirtualPort {
     local: SocketAddr,
     number: u16,
     welcome: Welcome,
+    wire: SendPath,
+    /// The path to processes of the same host. Its rate is zero if they are reached over the network.
+    inner: SendPath,
     errors: Vec<NetError>,
     reported_exit: bool,
-    /// The emulated wire was too busy for the last packet that was offered.
-    blocked: bool,
+    /// Time at which the emulated wire accepts the packet for which it was too busy.
+    room_at: Option<Time>,
     counters: Counters,
 }
 
@@ -468,15 +498,18 @@ impl VirtualPort {
             (clock, 0, welcome)
         };
         let port = welcome.virtual_time.map_or(0, |rules| rules.port);
+        let mtu = welcome.mtu;
         Ok(Self {
             clock,
             config: config.clone(),
             local: SocketAddr::new(place.ip(), port),
             number,
             welcome,
+            wire: SendPath::new(welcome.rate, OVERHEAD, mtu),
+            inner: SendPath::new(clock.rules.inner_rate, 0, mtu),
             errors: Vec::new(),
             reported_exit: false,
-            blocked: false,
+            room_at: None,
             counters: Counters::default(),
         })
     }
@@ -493,18 +526,12 @@ impl VirtualPort {
         self.number
     }
 
-    /// Returns how long the host's wire takes for a packet of `len` bytes, in picoseconds.
-    fn transmit_time(&self, len: u64) -> u64 {
-        let bit_ps = u128::from(len + OVERHEAD) * 8_000_000_000_000;
-        let rate = u128::from(self.welcome.rate.0.max(1));
-        u64::try_from(bit_ps.div_ceil(rate)).unwrap_or(u64::MAX)
-    }
-
-    /// Returns the backlog of the host's wire, in picoseconds, above which the port accepts no data
-    /// packet. A transport measures round trips from the hand-over of a packet, so packets must not
-    /// wait long in the card.
-    fn max_backlog(&self) -> u64 {
-        (self.transmit_time(self.welcome.mtu.into()) * PACKETS_AHEAD).max(LEAST_AHEAD)
+    /// Returns whether packets to `dst` take the inner path of this endpoint's host. The packets of a process that a job
+    /// spawned are paced as if they crossed the network.
+    fn is_inner(&self, dst: SocketAddr) -> bool {
+        self.inner.rate.0 > 0
+            && frame::rank_of_port(dst.port())
+                .is_some_and(|rank| self.clock.spec.host.has(self.welcome.host, rank))
     }
 
     fn push_error(&mut self, error: NetError) {
@@ -545,12 +572,18 @@ impl Port for VirtualPort {
         let mut report = SendReport::default();
         let mut state = self.clock.lock();
         let (sent, alive) = (self.clock.now(), state.alive);
-        let (now_ps, max_backlog) = (sent.0.saturating_mul(1000), self.max_backlog());
-        self.blocked = false;
+        let now_ps = sent.0.saturating_mul(1000);
+        self.room_at = None;
         for packet in burst.packets() {
             let control = packet.class == TrafficClass::Control;
-            if alive && !control && state.wire_free > now_ps + max_backlog {
-                self.blocked = true;
+            let is_inner = self.is_inner(packet.dst);
+            let (path, free_at) = if is_inner {
+                (&self.inner, &mut state.copied_at)
+            } else {
+                (&self.wire, &mut state.wire_free)
+            };
+            if alive && !control && *free_at > now_ps + path.max_backlog {
+                self.room_at = Some(Time((*free_at - path.max_backlog).div_ceil(1000)));
                 self.counters.tx_blocked += 1;
                 break;
             }
@@ -559,8 +592,7 @@ impl Port for VirtualPort {
                 report.failed += 1;
                 continue;
             }
-            let took = self.transmit_time(packet.len.into());
-            state.wire_free = state.wire_free.max(now_ps).saturating_add(took);
+            *free_at = (*free_at).max(now_ps).saturating_add(path.time(packet.len));
             let entropy = self.source_port(packet.path);
             let head = frame_of(packet, &self.config, entropy, sent);
             let head = PacketFrame { endpoint: self.number, ..head };
@@ -666,10 +698,7 @@ impl Port for VirtualPort {
         let state = self.clock.lock();
         let mailbox = state.mailboxes.get(usize::from(self.number))?.as_ref()?;
         let arrival = mailbox.arrivals.front().map(|arrival| arrival.head.sent);
-        let room = self
-            .blocked
-            .then(|| Time(state.wire_free.saturating_sub(self.max_backlog()).div_ceil(1000)));
-        [arrival, room].into_iter().flatten().min()
+        [arrival, self.room_at].into_iter().flatten().min()
     }
 
     fn counters(&self) -> Counters {

@@ -10,7 +10,7 @@ use core::fmt;
 use core::str::FromStr;
 use std::sync::Arc;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use super::feature::{
@@ -71,6 +71,10 @@ pub struct NetworkOptions {
     /// more bytes of it than are free (default none: each input has its own limit).
     #[arg(long, value_name = "BYTES")]
     pub buffer: Option<Bytes>,
+    /// When switches send a packet on: store-and-forward, once it has arrived (default); or cut-through, once its first 64
+    /// bytes have, if the outgoing link is idle and not faster than the incoming one.
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub switching: Option<Switching>,
     /// Switches choose the shorter of two random queues instead of hashing the entropy.
     #[arg(long)]
     pub adaptive: bool,
@@ -85,6 +89,32 @@ pub struct NetworkOptions {
     /// emulator 100, before latencies are scaled).
     #[arg(long, value_name = "US")]
     pub reroute_us: Option<f64>,
+}
+
+/// When a switch sends a packet on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Switching {
+    /// The whole packet has arrived.
+    #[default]
+    StoreAndForward,
+    /// The first [`HEADER_BYTES`] have arrived, if the outgoing link is not faster than the incoming one.
+    CutThrough,
+}
+
+/// Bytes of a packet by which a switch that cuts through chooses the outgoing link: its headers up to UDP.
+pub const HEADER_BYTES: u32 = 64;
+
+impl Switching {
+    /// Returns the bytes of a packet of `bytes` bytes that a switch receives from a link of rate `from` before it
+    /// sends the packet over an idle link of rate `to`.
+    #[must_use]
+    pub fn bytes_before(self, bytes: u32, from: Rate, to: Rate) -> u32 {
+        match self {
+            Self::CutThrough if to <= from => bytes.min(HEADER_BYTES),
+            _ => bytes,
+        }
+    }
 }
 
 impl fmt::Display for NetworkOptions {
@@ -310,6 +340,12 @@ impl NetworkOptions {
     ) -> Result<Vec<(&'static dyn SwitchFeature, FeatureArguments<'_>)>, OptionError> {
         let resolved = self.features.as_ref().map_or(Ok(Vec::new()), FeatureList::resolve);
         resolved.or_else(|what| fault("features", what))
+    }
+
+    /// Returns when switches send a packet on.
+    #[must_use]
+    pub fn switching(&self) -> Switching {
+        self.switching.unwrap_or_default()
     }
 
     /// Returns whether switches trim packets that find a full queue, instead of dropping them.

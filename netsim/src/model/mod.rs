@@ -21,7 +21,8 @@
 //! Packets are handles `T` with a header. Whenever a packet was queued on a port that is not
 //! [armed](Switches::arm), the network calls [`Switches::serve`] when the wire is free. That
 //! returns the packet that leaves and the time at which it arrives at the other end
-//! ([`Departure::arrives`], which includes the next switch's latency). Then [`Switches::land`]
+//! ([`Departure::arrives`], which includes the next switch's latency; at a switch that cuts through, when its
+//! header does). Then [`Switches::land`]
 //! returns whether the link lost it, and at a switch [`Switches::pass`] forwards it. In a lossless
 //! network, the network calls [`Switches::poll_pause`] after each of these.
 
@@ -46,7 +47,9 @@ mod totals;
 mod turn;
 mod wheel;
 
-pub use config::{Ground, Marks, NetworkArgs, NetworkConfig, NetworkOptions, OptionError};
+pub use config::{
+    Ground, HEADER_BYTES, Marks, NetworkArgs, NetworkConfig, NetworkOptions, OptionError, Switching,
+};
 pub use event::{Failure, FailureEvent, LinkId};
 pub use feature::{
     FEATURE_COUNTERS, FeatureArguments, FeatureContext, FeatureCounters, FeatureList,

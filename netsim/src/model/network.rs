@@ -13,7 +13,7 @@ use super::switches::{Arrival, PassOutcome, Pause, Switches};
 use super::totals::Totals;
 use super::turn::Turn;
 use super::wheel::{BATCH, Wheel};
-use super::{Failure, NetworkConfig};
+use super::{Failure, NetworkConfig, Switching};
 use crate::Picos;
 use crate::topology::{Node, Topology};
 
@@ -99,6 +99,8 @@ enum Event {
     Reroute,
     /// A timer of the program of switch `a` expires.
     Timer { switch: u32 },
+    /// The rest of packet `b`, which switch `a` must not cut through, is at the switch.
+    Rest { switch: u32, packet: u32 },
     /// A call that the driver scheduled with [`Network::call`].
     Call(u64),
 }
@@ -116,6 +118,7 @@ impl Event {
             Self::Pause { port, lane, stop } => (4, port, (lane as u32) << 1 | stop as u32),
             Self::Reroute => (5, 0, 0),
             Self::Timer { switch } => (6, switch, 0),
+            Self::Rest { switch, packet } => (7, switch, packet),
             Self::Call(what) => return what | CALL,
         };
         kind << 56 | (a as u64) << 32 | b as u64
@@ -131,6 +134,7 @@ impl Event {
             4 => Self::Pause { port: a, lane: (b >> 1) as u8, stop: b & 1 != 0 },
             5 => Self::Reroute,
             6 => Self::Timer { switch: a },
+            7 => Self::Rest { switch: a, packet: b },
             _ => Self::Call(packed & !CALL),
         }
     }
@@ -160,6 +164,8 @@ pub struct Network {
     /// True if another part of the network counts the events that all parts process, such as
     /// failures.
     silent: bool,
+    /// True if switches send packets on before these have arrived.
+    cuts_through: bool,
 }
 
 /// Upper limit of the number of ports and of hosts: an event has 24 bits for them.
@@ -203,6 +209,7 @@ impl Network {
             totals: Totals::default(),
             transfers: Vec::new(),
             silent: !share.counts(),
+            cuts_through: config.options.switching() == Switching::CutThrough,
         };
         network.load(|switch| match share.has(Node::Switch(switch)) {
             true => config.programs(switch),
@@ -442,6 +449,11 @@ impl Network {
                 }
                 Event::Reroute => self.reroute(),
                 Event::Timer { switch } => self.timer(switch),
+                Event::Rest { switch, packet } => {
+                    let flying = &mut self.flights.flying[packet as usize];
+                    let route = core::mem::replace(&mut flying.route, NO_ROUTE);
+                    self.send_on(switch, (route != NO_ROUTE).then_some(route), packet);
+                }
                 Event::Call(what) => return Some(Step::Called(what)),
             }
         }
@@ -455,7 +467,7 @@ impl Network {
         let kind = match what {
             Event::Pause { .. } => 0,
             Event::Free { .. } => 1,
-            Event::AtSwitch { .. } => 2,
+            Event::AtSwitch { .. } | Event::Rest { .. } => 2,
             _ => 3,
         };
         self.wheel.push(at, Turn::at_port(kind, port, at).0, what.pack());
@@ -544,9 +556,26 @@ impl Network {
         self.forward(switch, (route != NO_ROUTE).then_some(route), packet);
     }
 
-    /// Forwards a packet at a switch, by `route` if that is known.
+    /// Forwards a packet at a switch, by `route` if that is known. If the switch cuts through, but must not
+    /// send this packet on before it has arrived, schedules that.
     #[inline]
     fn forward(&mut self, switch: u32, route: Option<u32>, packet: u32) {
+        if self.cuts_through {
+            let flying = &mut self.flights.flying[packet as usize];
+            let (port, header) = (lane::port(flying.port), &flying.header);
+            if let Some((rest, route)) =
+                self.switches.rest_of(self.now, (switch, route), port, header)
+            {
+                flying.route = route;
+                return self.push(self.now + rest, Event::Rest { switch, packet }, port ^ 1);
+            }
+        }
+        self.send_on(switch, route, packet);
+    }
+
+    /// Sends a packet at a switch on, by `route` if that is known.
+    #[inline]
+    fn send_on(&mut self, switch: u32, route: Option<u32>, packet: u32) {
         let flying = &mut self.flights.flying[packet as usize];
         let (ingress, whole) = (flying.port, !flying.header.trimmed);
         match self.switches.pass(self.now, (switch, route), ingress, packet, &mut flying.header) {

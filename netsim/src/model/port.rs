@@ -2,7 +2,7 @@
 //! control queue first, or by weights ([`super::NetworkOptions::weights`]). Where rate packets are
 //! enabled, they have a queue that is served before both.
 
-use super::config::Weights;
+use super::config::{HEADER_BYTES, Weights};
 use super::header::{Class, PacketHeader};
 use super::lane;
 use super::queue::{Entry, Queue, Queues};
@@ -114,7 +114,8 @@ pub struct Departure<T> {
     /// Time at which the last bit has left, and the next packet may be sent.
     pub free_at: Picos,
     /// Time at which the packet is at the other end: its last bit has arrived and, if a switch is
-    /// there, the latency of the switch has passed. A [`Port`] outside of a [`super::Network`] has
+    /// there, the latency of the switch has passed. A switch that [cuts through](super::Switching) has
+    /// received the header then. A [`Port`] outside of a [`super::Network`] has
     /// no link behind it: the value is then `free_at`.
     pub arrives: Picos,
     /// True if the packet is of [`Class::Data`], and not a control or rate packet.
@@ -188,6 +189,8 @@ pub struct Port {
     paused: bool,
     /// True if the driver will serve this port when the wire is free.
     pub(super) armed: bool,
+    /// True if the link leads to a switch that sends packets on before they have arrived.
+    pub(super) cuts_through: bool,
 
     // The second cache line begins here.
     /// Waiting data packets.
@@ -263,6 +266,7 @@ impl Port {
             len: 0,
             paused: false,
             armed: false,
+            cuts_through: false,
             data: Queue::EMPTY,
             control: Queue::EMPTY,
             waiting: 0,
@@ -553,8 +557,16 @@ impl Port {
         self.free_at = free_at;
         self.packets += 1;
         self.bytes += u64::from(bytes);
-        let arrives = free_at + self.latency;
+        let arrives = self.arrival(now, bytes, free_at);
         Departure { item, mark, bytes, free_at, arrives, data, ingress }
+    }
+
+    /// Returns the time at which a packet that left at `start` is at the other end: [`Departure::arrives`].
+    pub(super) fn arrival(&self, start: Picos, bytes: u32, free_at: Picos) -> Picos {
+        if self.cuts_through {
+            return start + self.transmit_time(bytes.min(HEADER_BYTES)) + self.latency;
+        }
+        free_at + self.latency
     }
 
     /// Returns the packet that leaves next, unless a packet of another class overtakes it.

@@ -1,6 +1,7 @@
 //! The ports of a topology, its routes and its failures.
 
 use super::NetworkConfig;
+use super::config::{HEADER_BYTES, Switching};
 use super::event::Failure;
 use super::header::PacketHeader;
 use super::lane;
@@ -124,6 +125,7 @@ impl<T: Copy> Switches<T> {
     pub fn new(topology: Topology, config: NetworkConfig, share: Share<'_>) -> Self {
         let mut rng = Rng::new(config.seed ^ 0x6e65_7477_6f72_6b00);
         let count = topology.links.len() as u32 * 2;
+        let cuts_through = config.options.switching() == Switching::CutThrough;
         let salts = topology.switches.iter().map(|_| rng.next_u64()).collect();
         let well = Wire { down: false, black_hole: false, cut_at: None, right: 1.0, whole: 1.0 };
         let ports = (0..count).map(|port| {
@@ -140,6 +142,7 @@ impl<T: Copy> Switches<T> {
             let mut built = Port::new(port_config);
             built.latency = topology.links[port as usize / 2].latency + behind;
             built.to = encode(to) | if share.has(to) { 0 } else { ELSEWHERE };
+            built.cuts_through = cuts_through && matches!(to, Node::Switch(_));
             built
         });
         let ports: Vec<Port> = ports.collect();
@@ -461,8 +464,30 @@ impl<T: Copy> Switches<T> {
     /// acts as the network card itself. Returns the time at which the wire is free again, and the
     /// time of arrival.
     pub fn transmit(&mut self, now: Picos, port: u32, bytes: u32) -> (Picos, Picos) {
-        let free_at = self.ports[port as usize].transmit(now, bytes);
-        (free_at, free_at + self.ports[port as usize].latency)
+        let port = &mut self.ports[port as usize];
+        let start = now.max(port.free_at());
+        let free_at = port.transmit(now, bytes);
+        (free_at, port.arrival(start, bytes, free_at))
+    }
+
+    /// Returns the time until a packet that is at switch `at` before it has arrived may leave by its route, because
+    /// the link there is faster than the one by which it comes in; `None` if it may leave now. Also returns that route.
+    #[cold]
+    pub(super) fn rest_of(
+        &mut self,
+        now: Picos,
+        (at, route): (u32, Option<u32>),
+        ingress: u32,
+        header: &PacketHeader,
+    ) -> Option<(Picos, u32)> {
+        let route = route.or_else(|| self.route(now, at, header))?;
+        let (from, to) = (&self.ports[ingress as usize], &self.ports[route as usize]);
+        let seen =
+            Switching::CutThrough.bytes_before(header.bytes, from.config().rate, to.config().rate);
+        if !from.cuts_through || seen < header.bytes || header.bytes <= HEADER_BYTES {
+            return None;
+        }
+        Some((from.transmit_time(header.bytes) - from.transmit_time(HEADER_BYTES), route))
     }
 
     /// Returns where a packet that left by `port` arrives, or why the link lost it.

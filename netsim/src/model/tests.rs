@@ -1,11 +1,12 @@
 //! Tests of ports and networks without hosts.
 
 use super::{
-    Arrival, Class, Departure, Drop, EnqueueOutcome, Failure, Lossless, NetworkConfig,
-    PacketHeader, PassOutcome, Port, PortConfig, Queues, Share, Switches,
+    Arrival, Class, Departure, Drop, EnqueueOutcome, Failure, Lossless, Network, NetworkConfig,
+    PacketHeader, PassOutcome, Port, PortConfig, Queues, Share, Step, Switches, Switching,
 };
 use crate::Picos;
-use crate::topology::Topology;
+use crate::facts::base_rtt;
+use crate::topology::{FatTree, Tier, Topology};
 use squall_base::{Rate, Rng};
 
 const MTU: u32 = 4096;
@@ -343,4 +344,69 @@ fn a_waiting_packet_is_announced_once() {
     let first = network.serve(Picos::ZERO, 3).expect("a packet");
     assert_eq!(network.arm(3), Some(first.free_at));
     assert_eq!(network.front(3), Some(1));
+}
+
+/// Sends packets of 4 KiB from hosts to the last host at time 0. Returns the times of their arrivals.
+fn crossings(topology: Topology, switching: Switching, senders: &[u32]) -> Vec<Picos> {
+    let mut config = NetworkConfig::new(1_000_000, false, 1);
+    config.options.switching = Some(switching);
+    let dst = topology.hosts - 1;
+    let mut network =
+        Network::new(topology, config, Picos(4096), Share::WHOLE).expect("it is small");
+    for &host in senders {
+        // Headers of 104 bytes.
+        network.enter(Picos::ZERO, host, PacketHeader { dst, bytes: 4200, ..data() }, None);
+    }
+    let mut arrivals = Vec::new();
+    while let Some(step) = network.step(Picos::micros(100), &mut ()) {
+        let Step::Arrived { host, packet } = step else { panic!("{step:?}") };
+        assert_eq!(host, dst);
+        network.take(packet);
+        arrivals.push(network.now());
+    }
+    arrivals
+}
+
+/// A link has 20 ns and a switch 300 ns. At 100 Gb/s a packet of 4200 bytes takes 336 ns, and its first 64 bytes 5.12 ns.
+#[test]
+fn packets_of_4_kib_are_stored_or_cut_through() {
+    let rate = Rate::gbps(100);
+    let (link, latency) = (Picos::nanos(20), Picos::nanos(300));
+    let (stored, cut) = (Switching::StoreAndForward, Switching::CutThrough);
+    // Six links and five switches.
+    let fat_tree = || {
+        let tier = |radix_down, radix_up| Tier {
+            oversubscribed: 1,
+            downlink: rate,
+            radix_down,
+            radix_up,
+            downlink_latency: link,
+            switch_latency: latency,
+            bundle: 1,
+            queue_up: None,
+            queue_down: None,
+        };
+        let tiers = vec![tier(2, 2), tier(2, 2), tier(2, 0)];
+        FatTree { hosts: 8, pod_hosts: 4, tiers }.build().expect("numbers that fit")
+    };
+    // 6 * 20 + 5 * 300 = 1620 ns; 6 * 336 = 2016 ns; 336 + 5 * 5.12 = 361.6 ns.
+    assert_eq!(crossings(fat_tree(), stored, &[0]), [Picos(3_636_000)]);
+    assert_eq!(crossings(fat_tree(), cut, &[0]), [Picos(1_981_600)]);
+    // An acknowledgement of 64 bytes takes 1620 ns + 6 * 5.12 ns back.
+    for (switching, there) in [(stored, 3_636_000), (cut, 1_981_600)] {
+        let round_trip = Picos(there + 1_650_720);
+        assert_eq!(fat_tree().longest_route().round_trip(rate, 4200, 64, switching), round_trip);
+        assert_eq!(base_rtt(&fat_tree(), 4200, switching), round_trip);
+    }
+    // A packet is stored before a link that is faster than the one by which it comes, here the one of 400 Gb/s between
+    // two switches, where it takes 84 ns, and its first 64 bytes 1.28 ns.
+    let bell = || Topology::dumbbell(1, 1, rate, Rate::gbps(400), link, latency);
+    assert_eq!(crossings(bell(), stored, &[0]), [Picos(660_000 + 336_000 + 84_000 + 336_000)]);
+    assert_eq!(crossings(bell(), cut, &[0]), [Picos(660_000 + 336_000 + 1_280 + 336_000)]);
+    let round_trip = Picos(660_000 + 673_280) + Picos(660_000 + 2 * 5_120 + 1_280);
+    assert_eq!(base_rtt(&bell(), 4200, cut), round_trip);
+    // A packet waits for the one before it on a busy link.
+    let star = || Topology::star(3, rate, link, latency);
+    let first = 20_000 + 300_000 + 5_120 + 336_000 + 20_000;
+    assert_eq!(crossings(star(), cut, &[0, 1]), [Picos(first), Picos(first + 336_000)]);
 }

@@ -71,12 +71,15 @@ impl Setup {
         }
         let (topology, options) = (&config.topology, &config.network);
         let line = options.card(topology.host_rate(), 1.0).unwrap_or_else(|| topology.host_rate());
-        let rtt = topology.longest_route().round_trip(line, host.mtu, host.control);
+        let rtt =
+            topology.longest_route().round_trip(line, host.mtu, host.control, options.switching());
         // The product is in whole packets, as htsim counts (`calculate_bdp_pkt`).
         let bdp = line.bytes_in(rtt.span()).div_ceil(host.mtu.into());
         let network = options.settle(&Ground {
             bdp_packets: bdp,
-            bdp_bytes: &|| line.0 as f64 / 8e12 * base_rtt(topology, host.mtu).0 as f64,
+            bdp_bytes: &|| {
+                line.0 as f64 / 8e12 * base_rtt(topology, host.mtu, options.switching()).0 as f64
+            },
             packet: host.mtu,
             trimmed: host.control,
             least: 0,

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::{Node, Topology};
 use crate::Picos;
+use crate::model::Switching;
 use squall_base::Rate;
 
 /// Length of a route from one host to another, in links and in latency.
@@ -18,11 +19,15 @@ pub struct Route {
 impl Route {
     /// Returns the round trip without queues of a packet of `there` bytes on the wire and an answer
     /// of `back` bytes. All links are counted at `rate`, as htsim does (`calculate_rtt` of its
-    /// `main_uec.cpp`). Every switch stores and forwards.
+    /// `main_uec.cpp`).
     #[must_use]
-    pub fn round_trip(self, rate: Rate, there: u32, back: u32) -> Picos {
-        let link = Picos::transmit(rate, there.into()) + Picos::transmit(rate, back.into());
-        self.latency * 2 + link * u64::from(self.links)
+    pub fn round_trip(self, rate: Rate, there: u32, back: u32, switching: Switching) -> Picos {
+        let one_way = |bytes: u32| {
+            let at_switch = Picos::transmit(rate, switching.bytes_before(bytes, rate, rate).into());
+            let last = Picos::transmit(rate, bytes.into());
+            last + at_switch * u64::from(self.links.saturating_sub(1))
+        };
+        self.latency * 2 + one_way(there) + one_way(back)
     }
 }
 

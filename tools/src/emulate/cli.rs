@@ -239,18 +239,19 @@ impl EmulatorArgs {
         self.host_delay.unwrap_or(if in_virtual_time { 0 } else { 200 })
     }
 
-    /// Opens the emulator that the options describe, in virtual time by the rules of `virtual_time`.
+    /// Returns the configuration of the emulator that the options describe, in virtual time by the rules of
+    /// `virtual_time`.
     ///
     /// # Errors
-    /// The topology or an option is not valid, or the socket cannot be opened.
-    pub(crate) fn open(
+    /// The topology is not valid.
+    pub(crate) fn config(
         &self,
         topo: &str,
         socket: PathBuf,
         virtual_time: Option<VirtualTimeConfig>,
-    ) -> Result<Relay, String> {
+    ) -> Result<RelayConfig, String> {
         let in_virtual_time = virtual_time.is_some();
-        let config = RelayConfig {
+        Ok(RelayConfig {
             rate_scale: self.rates(in_virtual_time),
             latency_scale: self.times(in_virtual_time),
             mtu: self.mtu,
@@ -259,8 +260,7 @@ impl EmulatorArgs {
             virtual_time,
             seed: self.seed,
             ..RelayConfig::new(socket, self.topology(topo)?)
-        };
-        Relay::open(config).map_err(|e| e.to_string())
+        })
     }
 }
 
@@ -341,7 +341,8 @@ fn print(text: fmt::Arguments<'_>) -> Result<(), String> {
 }
 
 fn up(args: &EmulateArgs, up: &UpArgs) -> Result<(), String> {
-    let mut relay = up.emulator.open(&up.topo, args.socket(), None)?;
+    let config = up.emulator.config(&up.topo, args.socket(), None)?;
+    let mut relay = Relay::open(config).map_err(|e| e.to_string())?;
     raise_descriptor_limit();
     let (stop, interrupt) = UnixStream::pair().map_err(|e| e.to_string())?;
     ctrlc::set_handler(move || {

@@ -68,7 +68,7 @@ fn status(socket: &Path) -> Result<Status, String> {
 /// Checks that the emulator has the hosts of the ranks. The emulator would refuse the endpoints of
 /// other hosts, but only after the start of the job. MPICH's launcher can miss the end of a rank that
 /// writes to standard error and exits at once, and the ranks that attached then wait for it for ever.
-fn check_hosts(hosts: Option<&HostList>, count: u32) -> Result<(), String> {
+pub(crate) fn check_hosts(hosts: Option<&HostList>, count: u32) -> Result<(), String> {
     let beyond = hosts.and_then(|list| list.hosts().iter().find(|host| **host >= count));
     match beyond {
         Some(host) if count > 0 => {

@@ -1,4 +1,4 @@
 //! `squall emulate ..`: starts, joins, changes and shows an emulated network ([`squall_emulator`]).
 
 pub(crate) mod cli;
-mod join;
+pub(crate) mod join;

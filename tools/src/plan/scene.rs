@@ -201,7 +201,7 @@ impl PacketScene {
         self.network.check()?;
         let link = topology.host_rate();
         let line = self.network.card(link, 1.0).unwrap_or(link);
-        let facts = Facts::new(&topology, &workload, mtu, HEADER, line);
+        let facts = Facts::new(&topology, &workload, mtu, HEADER, line, self.network.switching());
         let mut config = SimConfig::new(topology);
         config.network = self.network.clone();
         config.seed = seed;

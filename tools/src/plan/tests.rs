@@ -6,7 +6,7 @@ use super::*;
 use squall_base::Rate;
 use squall_netsim::Picos;
 use squall_netsim::facts::{Facts, base_rtt};
-use squall_netsim::model::Failure;
+use squall_netsim::model::{Failure, Switching};
 use squall_netsim::output::text::number;
 use squall_netsim::output::{FlowResult, Run, files};
 use squall_netsim::topology::Topology;
@@ -428,20 +428,22 @@ fn ideal_times_by_hand() {
     let text = "id,src,dst,bytes,start_us\n1,1,0,40320,0\n2,2,0,40320,0\n3,3,0,40320,0\n";
     let workload =
         squall_netsim::workload::trace::parse(text.as_bytes(), Path::new("t"), 4).expect("read");
-    let facts = Facts::new(&topology, &workload, 4096, 64, topology.host_rate());
+    let facts =
+        Facts::new(&topology, &workload, 4096, 64, topology.host_rate(), Switching::default());
     assert_eq!(facts.base_rtt, Picos(4_000_000 + 2 * 327_680 + 2 * 5_120));
     assert_eq!(facts.ideal, Picos(30 * 327_680 + 4_000_000 + 327_680 + 10_240));
-    assert_eq!(base_rtt(&topology, 4096), facts.base_rtt);
+    assert_eq!(base_rtt(&topology, 4096, Switching::default()), facts.base_rtt);
     // The last two hosts are five times as far away: the longest route is between them.
     let mut far = topology.clone();
     far.links.iter_mut().skip(2).for_each(|link| link.latency = Picos::micros(5));
-    assert_eq!(base_rtt(&far, 4096), facts.base_rtt + Picos::micros(16));
+    assert_eq!(base_rtt(&far, 4096, Switching::default()), facts.base_rtt + Picos::micros(16));
 
     // A flow of 1000 bytes is one packet of 1064, which takes 85.12 ns a link.
     let text = "id,src,dst,bytes\n1,1,0,1000\n";
     let workload =
         squall_netsim::workload::trace::parse(text.as_bytes(), Path::new("t"), 4).expect("read");
-    let facts = Facts::new(&topology, &workload, 4096, 64, topology.host_rate());
+    let facts =
+        Facts::new(&topology, &workload, 4096, 64, topology.host_rate(), Switching::default());
     assert_eq!(facts.ideal, Picos(4_000_000 + 2 * 85_120 + 2 * 5_120));
 
     // Two racks of two with one uplink: both flows across share it.
@@ -450,7 +452,8 @@ fn ideal_times_by_hand() {
     let text = "id,src,dst,bytes,start_us\n1,0,2,40320,0\n2,1,3,40320,0\n";
     let workload =
         squall_netsim::workload::trace::parse(text.as_bytes(), Path::new("t"), 4).expect("read");
-    let facts = Facts::new(&topology, &workload, 4096, 64, topology.host_rate());
+    let facts =
+        Facts::new(&topology, &workload, 4096, 64, topology.host_rate(), Switching::default());
     assert_eq!(facts.ideal, Picos(20 * 327_680 + 3 * 327_680 + 4 * 5_120));
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf, absolute};
 use clap::Args;
 
 use super::job::{Job, JobEnd};
+use super::placement::PlacementArgs;
 use super::preparation::{PreparedJob, Variables, prepare};
 use super::print_line;
 use super::record::{Record, is_place};
@@ -15,8 +16,9 @@ use super::switches::Switches;
 use super::virtual_time::{VirtualTimeArgs, describe, preload};
 use crate::doctor::environment::{variable, variables_of};
 use crate::emulate::cli::{EmulatorArgs, about, raise_descriptor_limit};
+use crate::emulate::join::check_hosts;
 use crate::provider;
-use squall_emulator::{Attendance, Relay, Timeline, Totals};
+use squall_emulator::{Attendance, Relay, RelayConfig, Timeline, Totals};
 use squall_netsim::output::{Origin, Provenance};
 use squall_netsim::settings::Settings;
 
@@ -24,9 +26,9 @@ use squall_netsim::settings::Settings;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "An emulated network")]
 pub(crate) struct EmulatedArgs {
-    /// Run the job over an emulated network of this topology: rank i is host i, and all messages cross the network. htsim's
-    /// `.topo` or a graph; or leaf-spine:LEAVESxSPINESxHOSTS (hosts of a leaf), fat-tree:HOSTS:OVERSUBSCRIPTION, star:HOSTS,
-    /// dumbbell:HOSTS, with keys as plans have them behind, `,key=value`; or one of a paper: fat-320, dart-64, dart-1024.
+    /// Run the job over an emulated network of this topology: rank i is host i unless --hosts is given. htsim's `.topo` or a
+    /// graph; or leaf-spine:LEAVESxSPINESxHOSTS (hosts of a leaf), fat-tree:HOSTS:OVERSUBSCRIPTION, star:HOSTS, dumbbell:HOSTS,
+    /// with keys as plans have them behind, `,key=value`; or one of a paper: fat-320, dart-64, dart-1024.
     #[arg(long, value_name = "TOPOLOGY")]
     pub on: Option<String>,
     /// Parameters of the emulator.
@@ -42,6 +44,9 @@ pub(crate) struct EmulatedArgs {
     /// Write a report, an HTML page.
     #[arg(long, value_name = "FILE", requires = "on")]
     pub report: Option<PathBuf>,
+    /// Placement of the ranks on the hosts.
+    #[command(flatten)]
+    pub placement: PlacementArgs,
     /// Options of virtual time.
     #[command(flatten)]
     pub virtual_time: VirtualTimeArgs,
@@ -84,12 +89,16 @@ pub(super) fn run(
     };
     let virtual_time = args.virtual_time.config()?;
     let in_virtual_time = virtual_time.is_some();
-    let mut relay = emulator.open(on, socket.clone(), virtual_time)?;
+    let config = emulator.config(on, socket.clone(), virtual_time)?;
+    check_hosts(args.placement.hosts.as_ref(), config.topology.hosts)?;
+    let (inner_path, places) = (args.placement.inner_path(), args.placement.places());
+    let mut relay = Relay::open(RelayConfig { inner_path, places, ..config })
+        .map_err(|error| error.to_string())?;
     let mut record = Record::prepare(args.record.as_deref(), args.report.as_deref())?;
     relay.serve_job(timeline, record.is_wanted());
 
     let clock = if in_virtual_time { ",virtual" } else { "" };
-    let place = format!("{}{clock},host=rank", socket.display());
+    let place = format!("{}{clock},host={}", socket.display(), args.placement.place());
     let mut emulated = emulator_variables(place, record.trace().as_deref())?;
     if in_virtual_time {
         preload(&mut emulated, &provider::search_path()?)?;
@@ -97,7 +106,7 @@ pub(super) fn run(
     let PreparedJob { command, variables } = prepare(words, true, switches, emulated)?;
     let command = command.as_slice();
     if !quiet {
-        print_line(format_args!("{}", about(&relay)));
+        print_line(format_args!("{}; {}", about(&relay), args.placement.describe()));
     }
     let (stop, end_notice) = UnixStream::pair().map_err(|e| e.to_string())?;
     let job = Job::start(command, &variables, end_notice)?;
@@ -164,6 +173,7 @@ fn provenance(
     relay: &Relay,
 ) -> Provenance {
     let mut settings = args.emulator.settings(on, args.virtual_time.enabled);
+    args.placement.add_settings(&mut settings);
     args.virtual_time.add_settings(&mut settings);
     if let Some(timeline) = &args.timeline {
         settings.set("timeline", timeline.display());

@@ -8,6 +8,7 @@ pub(crate) mod cli;
 mod emulated;
 pub(crate) mod job;
 pub(crate) mod launchers;
+mod placement;
 mod preparation;
 pub(crate) mod record;
 mod standard_error;
