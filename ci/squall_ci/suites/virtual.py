@@ -198,7 +198,8 @@ def check_shared_cards(virtual: Virtual, tally: Tally) -> None:
 def check_places(virtual: Virtual, tally: Tally) -> None:
     """Starts more ranks than have hosts: the job ends soon, with the reason."""
     result = virtual.run_job("star:4", 4, "barrier", 0, 1, options=["--hosts", "0x2,1"], timeout=SOON)
-    why = "the job has 4 ranks, and hosts were named for 3: name more hosts, or start fewer ranks"
+    # Either the emulator refuses a rank of so large a job, or the last rank finds no host.
+    why = "name more hosts, or start fewer ranks"
     problem = None
     if result.ok or result.code is None or why not in result.output:
         problem = f"{result.why()}, expected an error and: {why}"
