@@ -258,7 +258,13 @@ def check_repetition(virtual: Virtual, tally: Tally, hosts: str) -> None:
     elif first != second or printed[0] != printed[1]:
         problem = f"hashes {first} and {second}; {printed[0]} and {printed[1]}"
     seconds = alone.seconds + beside.seconds
-    tally.add(f"the same beside busy processes, ranks on hosts {hosts}", problem, seconds, f"hash {first}", alone.output + beside.output)
+    tally.add(
+        f"the same beside busy processes, ranks on hosts {hosts}",
+        problem,
+        seconds,
+        f"hash {first}",
+        alone.output + beside.output,
+    )
 
 
 def whole_times(virtual: Virtual, name: str, size: int, rounds: int) -> tuple[float, float, Result]:
