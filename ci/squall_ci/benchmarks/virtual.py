@@ -183,7 +183,7 @@ REAL = f"{DEFAULT},link_ns=150,switch_ns=400"
 CUT = ("--switching", "cut-through")
 ASSUMPTIONS = (
     Assumption("blocks, default latencies", DEFAULT, ("--hosts", BLOCKS)),
-    Assumption("blocks, real latencies", REAL, ("--hosts", BLOCKS, *CUT)),
+    Assumption("blocks, real latencies, cut-through", REAL, ("--hosts", BLOCKS, *CUT)),
     Assumption("in turn, default latencies", DEFAULT, ("--hosts", TURNS)),
     Assumption("in turn, real latencies", REAL, ("--hosts", TURNS)),
     Assumption("the same, cut-through", REAL, ("--hosts", TURNS, *CUT)),
@@ -201,7 +201,7 @@ def rates(virtual: Virtual, quick: bool) -> None:
         times = []
         for rate in RATES:
             options: list[Word] = [*assumption.options, "--rate", f"{rate}G"]
-            words: tuple[Word, ...] = ("stencil", 16384, 2 if quick else 10, 4)
+            words: tuple[Word, ...] = ("stencil", 16384, 2 if quick else 5, 4)
             result = virtual.run_job(assumption.topology, ranks, *words, options=options, timeout=PATIENCE)
             times.append(time_of_round(result, f"{assumption.name}, {rate} Gb/s"))
             print(f"{assumption.name}, {rate} Gb/s: {times[-1]:.1f} us in {result.seconds:.0f} s", flush=True)

@@ -199,7 +199,8 @@ def check_shared_cards(virtual: Virtual, tally: Tally) -> None:
 def check_places(virtual: Virtual, tally: Tally) -> None:
     """Starts more ranks than have hosts: the job ends soon, with the reason."""
     result = virtual.run_job("star:4", 4, "barrier", 0, 1, options=["--hosts", "0x2,1"], timeout=SOON)
-    why = "the job has 4 ranks, and hosts were named for 3: name more hosts, or start fewer ranks"
+    # Either the emulator refuses a rank of so large a job, or the last rank finds no host.
+    why = "name more hosts, or start fewer ranks"
     problem = None
     if result.ok or result.code is None or why not in result.output:
         problem = f"{result.why()}, expected an error and: {why}"
@@ -258,7 +259,13 @@ def check_repetition(virtual: Virtual, tally: Tally, hosts: str) -> None:
     elif first != second or printed[0] != printed[1]:
         problem = f"hashes {first} and {second}; {printed[0]} and {printed[1]}"
     seconds = alone.seconds + beside.seconds
-    tally.add(f"the same beside busy processes, ranks on hosts {hosts}", problem, seconds, f"hash {first}", alone.output + beside.output)
+    tally.add(
+        f"the same beside busy processes, ranks on hosts {hosts}",
+        problem,
+        seconds,
+        f"hash {first}",
+        alone.output + beside.output,
+    )
 
 
 def whole_times(virtual: Virtual, name: str, size: int, rounds: int) -> tuple[float, float, Result]:

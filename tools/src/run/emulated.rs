@@ -89,7 +89,10 @@ pub(super) fn run(
     };
     let virtual_time = args.virtual_time.config()?;
     let in_virtual_time = virtual_time.is_some();
-    let config = emulator.config(on, socket.clone(), virtual_time)?;
+    let mut config = emulator.config(on, socket.clone(), virtual_time)?;
+    if in_virtual_time && emulator.host_delay.is_none() {
+        config.host_delay = args.placement.wait_in_card(&config.topology);
+    }
     check_hosts(args.placement.hosts.as_ref(), config.topology.hosts)?;
     let (inner_path, places) = (args.placement.inner_path(), args.placement.places());
     let mut relay = Relay::open(RelayConfig { inner_path, places, ..config })
@@ -174,6 +177,10 @@ fn provenance(
 ) -> Provenance {
     let mut settings = args.emulator.settings(on, args.virtual_time.enabled);
     args.placement.add_settings(&mut settings);
+    if args.virtual_time.enabled && args.emulator.host_delay.is_none() {
+        let wait = args.placement.wait_in_card(relay.topology());
+        settings.set("emulator.host_delay_us", wait.0 as f64 / 1e3);
+    }
     args.virtual_time.add_settings(&mut settings);
     if let Some(timeline) = &args.timeline {
         settings.set("timeline", timeline.display());

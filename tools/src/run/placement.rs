@@ -1,11 +1,12 @@
 //! Placement of the ranks of a job on the hosts of an emulated network.
 
 use clap::Args;
-use squall_base::Rate;
+use squall_base::{Rate, Span};
 use squall_emulator::{InnerPath, parse_rate};
 use squall_net::HostList;
 use squall_netsim::Picos;
 use squall_netsim::settings::Settings;
+use squall_netsim::topology::Topology;
 
 /// Rate at which a core of a server copies messages through shared memory.
 const INNER_RATE: Rate = Rate::gbps(100);
@@ -59,6 +60,14 @@ impl PlacementArgs {
         })
     }
 
+    /// Returns how long a packet may wait in the card of its host for those of the other ranks, each of which may have as much
+    /// in flight as a round trip takes. Transports must not take this for a loss.
+    pub(super) fn wait_in_card(&self, topology: &Topology) -> Span {
+        let ranks = self.hosts.as_ref().map(HostList::ranks_of_hosts).unwrap_or_default();
+        let others = ranks.into_values().max().unwrap_or(1).saturating_sub(1);
+        (topology.longest_route().latency * 2 * others.into()).span()
+    }
+
     /// Describes the placement in a few words.
     pub(super) fn describe(&self) -> String {
         let (Some(list), Some(InnerPath { rate, latency })) = (&self.hosts, self.inner_path())
@@ -102,6 +111,14 @@ mod tests {
     fn placed(hosts: Option<&str>) -> PlacementArgs {
         let hosts = hosts.map(|text| text.parse().expect("a list"));
         PlacementArgs { hosts, inner_rate: None, inner_latency: None }
+    }
+
+    #[test]
+    fn a_packet_waits_in_the_card_for_those_of_other_ranks() {
+        let topology = Topology::star(4, Rate::gbps(100), Picos::micros(1), Picos::ZERO);
+        for (hosts, us) in [(None, 0), (Some("0-3"), 0), (Some("0x3,1"), 8), (Some("2"), 0)] {
+            assert_eq!(placed(hosts).wait_in_card(&topology), Span::micros(us), "{hosts:?}");
+        }
     }
 
     #[test]
