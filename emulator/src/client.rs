@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 
 use squall_net::emulator::RECEIVE_BUFFER;
 use squall_net::emulator::frame::{Frame, FrameError, FrameKind, MAX_FRAME, encode};
+use squall_net::emulator::shared::SharedStream;
 
 /// Largest number of bytes that one read takes from a socket.
 const READ: usize = 256 << 10;
@@ -58,6 +59,9 @@ impl Role {
 pub(super) struct Client {
     pub(super) stream: UnixStream,
     pub(super) role: Role,
+    /// In virtual time, the memory by which a process and the relay exchange frames once it has attached. Then the
+    /// socket tells of the end of the process, and wakes the relay.
+    pub(super) shared: Option<SharedStream>,
     /// Bytes from the socket. Those in `inbox[start..end]` were read and are not handled yet.
     inbox: Box<[u8]>,
     start: usize,
@@ -73,6 +77,7 @@ impl Client {
         Ok(Self {
             stream,
             role: Role::Unknown,
+            shared: None,
             inbox: vec![0; READ + MAX_FRAME].into_boxed_slice(),
             start: 0,
             end: 0,
@@ -81,7 +86,8 @@ impl Client {
         })
     }
 
-    /// Reads once from the socket; reading nothing because it would block is no error.
+    /// Reads once from the socket, or from the memory that is shared with the process; reading nothing because it would
+    /// block is no error.
     ///
     /// # Errors
     /// `UnexpectedEof` when the peer has closed the connection.
@@ -92,6 +98,10 @@ impl Client {
             self.inbox.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
+        if let Some(shared) = &mut self.shared {
+            self.end += shared.read(&mut self.inbox[self.end..])?;
+            return Ok(());
+        }
         match self.stream.read(&mut self.inbox[self.end..]) {
             Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
             Ok(n) => {
@@ -100,6 +110,18 @@ impl Client {
             }
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
             Err(e) => Err(e),
+        }
+    }
+
+    /// Reads the bytes by which a process wakes the relay.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the process has ended.
+    pub(super) fn read_wakeups(&mut self) -> io::Result<()> {
+        match self.stream.read(&mut [0; 64]) {
+            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+            Err(e) if !matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Err(e),
+            _ => Ok(()),
         }
     }
 
@@ -141,11 +163,19 @@ impl Client {
         self.sent < self.outbox.len()
     }
 
-    /// Writes as much of the outbox as the socket accepts.
+    /// Writes as much of the outbox as the socket or the shared memory accepts.
     ///
     /// # Errors
     /// The peer has closed the connection.
     pub(super) fn flush(&mut self) -> io::Result<()> {
+        if let Some(shared) = &mut self.shared {
+            self.sent += shared.write(&self.outbox[self.sent..]);
+            if !self.is_pending() {
+                self.outbox.clear();
+                self.sent = 0;
+            }
+            return Ok(());
+        }
         while self.is_pending() {
             match self.stream.write(&self.outbox[self.sent..]) {
                 Ok(n) => self.sent += n,

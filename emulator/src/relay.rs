@@ -115,6 +115,8 @@ pub enum RelayError {
     Parameter(String),
     /// The socket cannot be opened.
     Socket(PathBuf, io::Error),
+    /// There is no memory to share with processes in virtual time.
+    Memory(io::Error),
 }
 
 impl fmt::Display for RelayError {
@@ -125,6 +127,12 @@ impl fmt::Display for RelayError {
             Self::Parameter(text) => f.write_str(text),
             Self::Socket(path, error) => {
                 write!(f, "cannot open the socket {}: {error}", path.display())
+            }
+            Self::Memory(error) => {
+                write!(
+                    f,
+                    "cannot create memory to share with processes: {error}; look at /dev/shm and `ulimit -f`"
+                )
             }
         }
     }
@@ -229,8 +237,9 @@ impl Relay {
         }
         let virtual_time = config.virtual_time.as_ref().map(|rules| {
             emulation.use_cards();
-            Box::new(VirtualProcesses::new(rules, started, &emulation, config.seed))
+            VirtualProcesses::new(rules, started, &emulation, config.seed).map(Box::new)
         });
+        let virtual_time = virtual_time.transpose().map_err(RelayError::Memory)?;
         let listener =
             listen(&config.socket).map_err(|e| RelayError::Socket(config.socket.clone(), e))?;
         Ok(Self {
@@ -403,8 +412,9 @@ impl Relay {
         Ok(WaitResult { stop, listener, slots })
     }
 
-    pub(super) fn accept(&mut self, say: &mut dyn FnMut(fmt::Arguments<'_>)) {
-        if let Err(error) = self.listener.accept().and_then(|(stream, _)| {
+    /// Accepts a connection. Returns its slot, or `None` if there was none or no room for it.
+    pub(super) fn accept(&mut self, say: &mut dyn FnMut(fmt::Arguments<'_>)) -> Option<usize> {
+        let accepted = self.listener.accept().and_then(|(stream, _)| {
             let client = Client::new(stream)?;
             let slot = match self.clients.iter().position(Option::is_none) {
                 Some(slot) => slot,
@@ -417,12 +427,15 @@ impl Relay {
             };
             self.serials[slot] = self.serials[slot].wrapping_add(1);
             self.clients[slot] = Some(client);
-            Ok(())
-        }) && error.kind() != ErrorKind::WouldBlock
+            Ok(slot)
+        });
+        if let Err(error) = &accepted
+            && error.kind() != ErrorKind::WouldBlock
         {
             say(format_args!("cannot accept a connection: {error}; waiting for one to end"));
             self.accepting = false;
         }
+        accepted.ok()
     }
 
     /// Reads from a connection that is ready, and handles the frames that arrived.

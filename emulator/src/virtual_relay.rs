@@ -6,22 +6,24 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use squall_base::{Rate, Span, Time};
 use squall_net::emulator::frame::{
     FrameKind, Hello, HostOverhead, MOST_ENDPOINTS, MOST_RANKS, PacketFrame, VirtualTimeRules,
     Wait, encode, encode_address, port_of_rank,
 };
 use squall_net::emulator::peer_process;
+use squall_net::emulator::shared::{Doorbell, SharedStream};
 use squall_netsim::Picos;
 
 use super::client::{Client, Role};
 use super::clock::{clock, timespec};
-use super::coordinator::{Activity, BrokenPromise, Coordinator, Pace};
+use super::coordinator::{Activity, BrokenPromise, Coordinator, Pace, Process};
 use super::emulation::{Delivery, Emulation, Route};
 use super::relay::{JOB_IS_STUCK, Relay};
 
@@ -47,8 +49,13 @@ const START_PATIENCE: Span = Span::secs(1);
 const UNCERTAIN_CPU: Span = Span::millis(5);
 /// Largest number of ranks that the message about a deadlock lists.
 const MOST_LINES: usize = 32;
+/// Interval in real time at which the relay looks at its sockets, and for packets of processes that run. Processes that
+/// wait wake the relay.
+const LOOK_INTERVAL: Span = Span::millis(1);
 /// Real time that a process may take to read an answer for which it waits.
-const WRITE_TIMEOUT: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
+const WRITE_TIMEOUT: Span = Span::secs(30);
+/// Real time for which the relay waits for a process to read before it looks again.
+const WRITE_PAUSE: Duration = Duration::from_micros(50);
 
 /// The rules of virtual time, as the user chooses them.
 #[derive(Clone, Debug, PartialEq)]
@@ -173,6 +180,9 @@ pub(super) struct VirtualProcesses {
     ranks: Option<u32>,
     coordinator: Coordinator,
     processes: Vec<ProcessInfo>,
+    /// Memory in which processes tell the relay that they have written something, and its descriptor.
+    doorbell: Arc<Doorbell>,
+    doorbell_memory: OwnedFd,
     /// Packets that processes sent before the job began, by process. They are held, because their
     /// destinations may not be attached yet, and the order of attachments depends on real time.
     early: BTreeMap<u32, Vec<SentPacket>>,
@@ -202,7 +212,8 @@ impl VirtualProcesses {
         origin: Time,
         emulation: &Emulation,
         seed: u64,
-    ) -> Self {
+    ) -> io::Result<Self> {
+        let (doorbell, doorbell_memory) = Doorbell::create()?;
         let rules = VirtualTimeRules {
             origin,
             start: origin,
@@ -216,11 +227,13 @@ impl VirtualProcesses {
             port: 0,
             inner_rate: emulation.inner_path().map_or(Rate(0), |path| path.rate),
         };
-        Self {
+        Ok(Self {
             rules,
             ranks: config.ranks,
             coordinator: Coordinator::new(origin, emulation),
             processes: Vec::new(),
+            doorbell: Arc::new(doorbell),
+            doorbell_memory,
             early: BTreeMap::new(),
             began: None,
             ended: None,
@@ -230,7 +243,7 @@ impl VirtualProcesses {
             quiet_since: (None, origin),
             settled_since: None,
             poll_timeout: CHECK_INTERVAL,
-        }
+        })
     }
 
     pub(super) const fn rules(&self) -> &VirtualTimeRules {
@@ -354,42 +367,48 @@ impl Relay {
         epoll::add(&set, stop, EventData::new_u64(STOP), EventFlags::IN)?;
         epoll::add(&set, &self.listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         let mut events = Vec::with_capacity(64);
+        let (mut rung, mut looked_at) = (Vec::new(), Time::ZERO);
         while !self.stopped {
             if self.run_state.is_stuck(clock()) {
                 report(format_args!("{JOB_IS_STUCK}"));
                 break;
             }
+            let is_busy = self.serve_rung(&mut rung, report);
+            if is_busy && clock().since(looked_at) < LOOK_INTERVAL {
+                if let Err(why) = self.advance(report) {
+                    report(format_args!("the emulator ends the job: {why}"));
+                    break;
+                }
+                continue;
+            }
             events.clear();
-            let next = self.virtual_time.as_ref().map_or(CHECK_INTERVAL, |all| all.poll_timeout);
-            let wait = timespec(next.min(CHECK_INTERVAL));
+            let wait = if is_busy { Span::ZERO } else { self.prepare_sleep() };
+            let wait = timespec(wait);
             match epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), Some(&wait)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
+            self.end_sleep();
+            looked_at = clock();
             let ready: Vec<u64> = events.iter().map(|event| event.data.u64()).collect();
             for key in ready {
                 match key {
                     STOP => self.stopped = true,
                     LISTENER => {
-                        let before = self.clients.iter().flatten().count();
-                        self.accept(report);
-                        for (slot, client) in self.clients.iter().enumerate() {
-                            let Some(client) = client else { continue };
-                            let data = EventData::new_u64(slot as u64);
-                            match epoll::add(&set, &client.stream, data, EventFlags::IN) {
-                                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-                                Err(error) => return Err(error.into()),
-                            }
-                        }
-                        if before == self.clients.iter().flatten().count() {
-                            // The relay could accept none, for lack of descriptors perhaps: do
-                            // not spin on the listener.
+                        let Some(slot) = self.accept(report) else {
+                            // Perhaps for lack of descriptors: do not spin on the listener.
                             std::thread::sleep(Duration::from_millis(10));
+                            continue;
+                        };
+                        if let Some(client) = &self.clients[slot] {
+                            let data = EventData::new_u64(slot as u64);
+                            epoll::add(&set, &client.stream, data, EventFlags::IN)?;
                         }
                     }
-                    slot => self.serve_process(slot as usize, report),
+                    slot => self.serve_process(slot as usize, true, report),
                 }
             }
+            self.serve_rung(&mut rung, report);
             self.check_running_processes(report);
             if let Err(why) = self.advance(report) {
                 report(format_args!("the emulator ends the job: {why}"));
@@ -402,10 +421,60 @@ impl Relay {
         Ok(())
     }
 
-    /// Reads from a connection, handles its frames, and closes it if it has ended or broken.
-    fn serve_process(&mut self, slot: usize, report: &mut dyn FnMut(fmt::Arguments<'_>)) {
+    /// Asks processes to wake the relay, and returns for how long it may sleep.
+    fn prepare_sleep(&self) -> Span {
+        let Some(all) = &self.virtual_time else { return CHECK_INTERVAL };
+        if !all.doorbell.prepare_sleep() {
+            return Span::ZERO;
+        }
+        let runs = |process: &Process| matches!(process.activity, Activity::Running(_));
+        let longest = match all.coordinator.processes.iter().any(runs) {
+            true => LOOK_INTERVAL,
+            false => CHECK_INTERVAL,
+        };
+        all.poll_timeout.min(longest)
+    }
+
+    /// Notes that the relay sleeps no more.
+    fn end_sleep(&self) {
+        if let Some(all) = &self.virtual_time {
+            all.doorbell.end_sleep();
+        }
+    }
+
+    /// Serves the processes that have written something, whose numbers `rung` holds afterwards. Returns whether there
+    /// were any.
+    fn serve_rung(
+        &mut self,
+        rung: &mut Vec<usize>,
+        report: &mut dyn FnMut(fmt::Arguments<'_>),
+    ) -> bool {
+        let Some(all) = &self.virtual_time else { return false };
+        all.doorbell.take(rung);
+        for &first in &*rung {
+            let mut number = first;
+            while let Some(info) =
+                self.virtual_time.as_ref().and_then(|all| all.processes.get(number))
+            {
+                self.serve_process(info.slot, false, report);
+                number += Doorbell::MOST;
+            }
+        }
+        !rung.is_empty()
+    }
+
+    /// Reads from a connection, handles its frames, and closes it if it has ended or broken. With `socket`, looks at the
+    /// socket of a process as well.
+    fn serve_process(
+        &mut self,
+        slot: usize,
+        socket: bool,
+        report: &mut dyn FnMut(fmt::Arguments<'_>),
+    ) {
         let Some(mut client) = self.clients.get_mut(slot).and_then(Option::take) else { return };
-        let gone = client.read().is_err();
+        // A process may have written something before it ended.
+        let ended = socket && client.shared.is_some() && client.read_wakeups().is_err();
+        let gone = client.read().is_err() || ended;
         let fine = match self.handle_process_frames(&mut client, slot, report) {
             Ok(()) => true,
             Err(why) => {
@@ -572,7 +641,10 @@ impl Relay {
                 report(format_args!("an endpoint was refused: {why}"));
                 match known {
                     // The process keeps its other endpoints.
-                    Some(_) => client.push(&encode(FrameKind::Refused, why.as_bytes())),
+                    Some(_) => {
+                        client.push(&encode(FrameKind::Refused, why.as_bytes()));
+                        wake_for_answer(client);
+                    }
                     None => client.answer(FrameKind::Refused, &why),
                 }
                 return;
@@ -597,9 +669,27 @@ impl Relay {
             client.role = Role::Process { number, endpoints: Vec::new() };
         }
         client.push(&welcome.encode());
+        if let (None, Some(all)) = (known, &mut self.virtual_time) {
+            // The socket is empty: it has room for these two.
+            let doorbell = (&all.doorbell, &all.doorbell_memory);
+            let shared =
+                client.flush().and_then(|()| SharedStream::offer(&client.stream, number, doorbell));
+            match shared {
+                Ok(shared) => client.shared = Some(shared),
+                Err(error) => {
+                    report(format_args!(
+                        "cannot share memory with {}: {error}; look at `ulimit -n` and at the free memory",
+                        all.name(number)
+                    ));
+                    all.coordinator.set_absent(number, Activity::Ended);
+                    client.role = Role::Leaving;
+                }
+            }
+        }
         if let Role::Process { endpoints, .. } = &mut client.role {
             endpoints.push(Some(endpoint));
         }
+        wake_for_answer(client);
     }
 
     /// Hands a packet of a process to its card, or keeps it until the job begins. Returns the
@@ -914,20 +1004,34 @@ fn flow(from: u32, to: u32, source: u16, destination: u16) -> u32 {
     (hash >> 16) as u32
 }
 
+/// Wakes a process that waits for the answer to a hello, of which there is room for the beginning at least.
+fn wake_for_answer(client: &mut Client) {
+    // The next read of the connection reports an error.
+    let _ = client.flush();
+    if let Some(shared) = &client.shared {
+        shared.wake();
+    }
+}
+
 /// Writes everything that is pending for a process. The process waits for it and therefore reads.
 ///
 /// # Errors
 /// The connection is broken, or the process did not read for [`WRITE_TIMEOUT`].
 fn write_all(client: &mut Client) -> io::Result<()> {
-    client.flush()?;
-    while client.is_pending() {
-        let mut fds = [PollFd::new(&client.stream, PollFlags::OUT)];
-        if poll(&mut fds, Some(&WRITE_TIMEOUT))? == 0 {
+    let began = clock();
+    loop {
+        client.flush()?;
+        if let Some(shared) = &client.shared {
+            shared.wake();
+        }
+        if !client.is_pending() {
+            return Ok(());
+        }
+        if clock().since(began) > WRITE_TIMEOUT {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        client.flush()?;
+        std::thread::sleep(WRITE_PAUSE);
     }
-    Ok(())
 }
 
 #[cfg(test)]

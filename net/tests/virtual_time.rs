@@ -3,14 +3,18 @@
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::Duration;
 
 use squall_net::emulator::frame::{
-    Frame, FrameKind, Hello, HostOverhead, JobRank, PacketFrame, Resume, VirtualTimeRules, Wait,
-    WaitReason, Welcome, encode, encode_address,
+    Frame, FrameKind, Hello, HostOverhead, JobRank, PACKET_HEAD, PacketFrame, Resume,
+    VirtualTimeRules, Wait, WaitReason, Welcome, encode, encode_address,
 };
+use squall_net::emulator::shared::{Doorbell, SharedStream};
 use squall_net::emulator::virtual_time::{self, Progress};
 use squall_net::emulator::{AttachedPort, attach};
 use squall_net::{
@@ -33,6 +37,9 @@ fn at(ns: u64) -> Time {
 /// The emulator's side of the connection.
 struct Emulator {
     stream: UnixStream,
+    doorbell: (Arc<Doorbell>, OwnedFd),
+    /// The memory that the process shares, once it has attached.
+    shared: Option<SharedStream>,
     read: Vec<u8>,
 }
 
@@ -45,10 +52,23 @@ impl Emulator {
                 return self.read.drain(..len).collect();
             }
             let mut chunk = [0; 4096];
-            let n = self.stream.read(&mut chunk).expect("a process");
-            assert!(n > 0, "the process has closed the connection");
+            let n = match &mut self.shared {
+                None => self.stream.read(&mut chunk).expect("a process"),
+                Some(shared) => shared.read(&mut chunk).expect("a process"),
+            };
+            assert!(n > 0 || self.shared.is_some(), "the process has closed the connection");
+            if n == 0 {
+                thread::sleep(Duration::from_millis(1));
+            }
             self.read.extend_from_slice(&chunk[..n]);
         }
+    }
+
+    /// Writes frames to the process.
+    fn write(&mut self, bytes: &[u8]) {
+        let shared = self.shared.as_mut().expect("an endpoint has attached");
+        assert_eq!(shared.write(bytes), bytes.len());
+        shared.wake();
     }
 
     /// Accepts an endpoint and gives it a port.
@@ -78,7 +98,13 @@ impl Emulator {
             trimming: true,
             virtual_time: Some(rules),
         };
+        if self.shared.is_some() {
+            return self.write(&welcome.encode());
+        }
         self.stream.write_all(&welcome.encode()).expect("a process");
+        let (doorbell, memory) = &self.doorbell;
+        self.shared =
+            Some(SharedStream::offer(&self.stream, 0, (doorbell, memory)).expect("memory"));
     }
 
     /// Returns the packets that the process has sent, and its wait.
@@ -99,23 +125,27 @@ impl Emulator {
     /// go on.
     fn resume(&mut self, packets: &[(u64, u16)], now: u64, horizon: u64) {
         for &(arrives, endpoint) in packets {
-            let head = PacketFrame {
-                addr: PEER.parse().expect("literal"),
-                entropy: 1032,
-                ecn: 3,
-                dscp: 10,
-                control: false,
-                trimmed: false,
-                sent: at(arrives),
-                overflow: 0,
-                endpoint,
-            };
-            self.stream.write_all(&head.encode(1)).expect("a process");
-            self.stream.write_all(b"x").expect("a process");
+            self.write(&packet(arrives, endpoint));
+            self.write(b"x");
         }
-        let resume = Resume { now: at(now), horizon: at(horizon) };
-        self.stream.write_all(&resume.encode()).expect("a process");
+        self.write(&Resume { now: at(now), horizon: at(horizon) }.encode());
     }
+}
+
+/// Returns the header of a packet of one byte.
+fn packet(arrives: u64, endpoint: u16) -> [u8; PACKET_HEAD] {
+    let head = PacketFrame {
+        addr: PEER.parse().expect("literal"),
+        entropy: 1032,
+        ecn: 3,
+        dscp: 10,
+        control: false,
+        trimmed: false,
+        sent: at(arrives),
+        overflow: 0,
+        endpoint,
+    };
+    head.encode(1)
 }
 
 type Script = Box<dyn FnOnce(&mut Emulator) + Send>;
@@ -126,7 +156,9 @@ fn emulator(listener: UnixListener) -> (Sender<Script>, Receiver<()>) {
     let (done, results) = channel();
     thread::spawn(move || {
         let (stream, _) = listener.accept().expect("a process");
-        let mut emulator = Emulator { stream, read: Vec::new() };
+        let (doorbell, memory) = Doorbell::create().expect("memory");
+        let doorbell = (Arc::new(doorbell), memory);
+        let mut emulator = Emulator { stream, doorbell, shared: None, read: Vec::new() };
         emulator.welcome(1048);
         for script in inbox {
             script(&mut emulator);
@@ -252,10 +284,8 @@ fn a_process_in_virtual_time() {
         let data = [first, first, first, second, second, second].map(|sent| (sent, false));
         assert_eq!(sent, [&data[..], &[(at(13_900), true)]].concat());
         assert_eq!(wait.overhead, Span(12_008));
-        emulator
-            .stream
-            .write_all(&encode(FrameKind::Nobody, &encode_address(PEER.parse().expect("literal"))))
-            .expect("a process");
+        let peer = encode_address(PEER.parse().expect("literal"));
+        emulator.write(&encode(FrameKind::Nobody, &peer));
         emulator.resume(&[], 13_908, 20_000);
     }));
     assert_eq!(receive(&mut port), 0);

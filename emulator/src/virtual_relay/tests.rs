@@ -21,7 +21,7 @@ fn processes(count: u32) -> VirtualProcesses {
     let topology = Topology::star(2, Rate::gbps(100), Picos::nanos(500), Picos::nanos(100));
     let network = NetworkConfig::new(100_000, false, 1);
     let emulation = Emulation::new(topology, network, 48).expect("it is small");
-    let mut all = VirtualProcesses::new(&config, ORIGIN, &emulation, 1);
+    let mut all = VirtualProcesses::new(&config, ORIGIN, &emulation, 1).expect("memory");
     for number in 0..count {
         assert_eq!(all.coordinator.add(), number);
         all.processes.push(ProcessInfo {

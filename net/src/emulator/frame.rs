@@ -24,7 +24,8 @@
 //! In a packet to the emulator the address is the destination. In a packet from the emulator it is the
 //! source, with the entropy as its port. Both ends live on one host, so they share the monotonic clock.
 //!
-//! In virtual time all endpoints of a process share one connection, and `sent` is a virtual time: of the
+//! In virtual time all endpoints of a process share one connection, whose frames pass through shared memory
+//! ([`shared`](super::shared)) once the first endpoint has its WELCOME, and `sent` is a virtual time: of the
 //! packet's departure, or of its arrival. The emulator sends nothing but answers: a WELCOME to a hello,
 //! and after a WAIT the packets that have arrived, followed by a RESUME.
 
@@ -34,7 +35,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use crate::base::{Rate, Span, Time};
 
 /// First bytes of a hello and a welcome. They detect other programs and other versions.
-pub const MAGIC: [u8; 8] = *b"squallf6";
+pub const MAGIC: [u8; 8] = *b"squallf7";
 /// Number of bytes of the header with which every frame of the emulator protocol begins.
 pub const HEAD: usize = 8;
 /// Number of bytes before the UDP payload in the frame of a packet.

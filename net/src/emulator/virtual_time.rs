@@ -7,17 +7,21 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use socket2::SockRef;
 
 use super::frame::{
     self, Frame, FrameError, FrameKind, MAX_FRAME, PacketFrame, Resume, VirtualTimeRules, Wait,
     WaitReason, Welcome, encode,
 };
+use super::shared::SharedStream;
 use super::{
     ATTACH_TIMEOUT, EmulatorSpec, MOST_ERRORS, READ, UnreachableReason, frame_of, greet, invalid,
     meta_of,
@@ -30,8 +34,12 @@ static NOW: AtomicU64 = AtomicU64::new(0);
 /// The virtual clock of this process, from its first attachment to an emulator on.
 static CLOCK: OnceLock<VirtualClock> = OnceLock::new();
 
-/// Number of bytes of packets that a process collects before it writes them to the emulator's socket.
-const MOST_UNWRITTEN: usize = 1 << 20;
+/// Number of bytes of packets that a process collects before it writes them for the emulator.
+const MOST_UNWRITTEN: usize = 64 << 10;
+/// Real time after which a process that sleeps looks whether the emulator is still there.
+const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+/// Real time for which a process waits for the emulator to read before it looks again.
+const PAUSE: Duration = Duration::from_micros(50);
 /// Number of bytes of a packet on the emulated wire beyond its UDP payload.
 const OVERHEAD: u32 = 48;
 /// Smallest backlog of the host's wire, in picoseconds, up to which a port accepts data packets. A process resumes late
@@ -88,13 +96,16 @@ struct Mailbox {
 }
 
 struct State {
-    stream: UnixStream,
+    /// The connection by which either side learns of the other's end.
+    socket: UnixStream,
     /// The connection to the emulator still works.
     alive: bool,
     /// All packets that arrive before this time are in the mailboxes.
     horizon: Time,
-    /// Frames that the process has not written to the socket yet.
+    /// Frames that the process has not written for the emulator yet.
     outgoing: Vec<u8>,
+    /// What the process writes to the emulator and reads from it.
+    shared: SharedStream,
     /// Bytes received from the emulator; `inbox[start..end]` is not decoded yet.
     inbox: Box<[u8]>,
     start: usize,
@@ -113,9 +124,10 @@ struct State {
 }
 
 impl State {
-    fn new(stream: UnixStream, start: Time) -> Self {
+    fn new(socket: UnixStream, shared: SharedStream, start: Time) -> Self {
         Self {
-            stream,
+            socket,
+            shared,
             alive: true,
             horizon: start,
             outgoing: Vec::new(),
@@ -140,18 +152,38 @@ impl State {
         self.mailboxes.iter().flatten().filter_map(later).min()
     }
 
-    /// Writes all collected frames to the emulator's socket.
-    fn write(&mut self) -> io::Result<()> {
-        let outgoing = std::mem::take(&mut self.outgoing);
-        let written = self.stream.write_all(&outgoing);
-        self.outgoing = outgoing;
-        self.outgoing.clear();
-        written
+    /// Writes all collected frames. If the process needs an answer, it is `urgent`.
+    fn write(&mut self, urgent: bool) -> io::Result<()> {
+        let mut at = 0;
+        loop {
+            at += self.shared.write(&self.outgoing[at..]);
+            let is_full = at < self.outgoing.len();
+            self.shared.notify(&self.socket, urgent || is_full)?;
+            if !is_full {
+                self.outgoing.clear();
+                return Ok(());
+            }
+            self.check_emulator()?;
+            self.shared.pause(PAUSE);
+        }
     }
 
-    /// Reads from the socket until a frame is complete, and returns its kind and length. Its bytes
-    /// begin at `inbox[start]`.
-    fn read_frame(&mut self) -> io::Result<(FrameKind, usize)> {
+    /// Returns an error if the emulator has closed the connection. It sends nothing over the socket but the memory.
+    fn check_emulator(&self) -> io::Result<()> {
+        let socket = SockRef::from(&self.socket);
+        match socket.recv_with_flags(&mut [std::mem::MaybeUninit::uninit()], libc::MSG_DONTWAIT) {
+            Ok(0) => {
+                Err(io::Error::new(ErrorKind::UnexpectedEof, "the emulator closed the connection"))
+            }
+            Err(e) if !matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads until a frame is complete, and returns its kind and length. Its bytes begin at `inbox[start]`. With `limit`,
+    /// the emulator must write something within this time.
+    fn read_frame(&mut self, limit: Option<Duration>) -> io::Result<(FrameKind, usize)> {
+        let mut silent = Duration::ZERO;
         loop {
             let first = Frame::first(&self.inbox[self.start..self.end]);
             if let Some(frame) = first.map_err(|error| invalid(error.to_string()))? {
@@ -163,16 +195,21 @@ impl State {
                 self.inbox.copy_within(self.start..self.end, 0);
                 (self.start, self.end) = (0, self.end - self.start);
             }
-            match self.stream.read(&mut self.inbox[self.end..]) {
-                Ok(0) => {
+            self.shared.prepare_sleep();
+            match self.shared.read(&mut self.inbox[self.end..])? {
+                0 if limit.is_some_and(|limit| silent >= limit) => {
                     return Err(io::Error::new(
-                        io::ErrorKind::UnexpectedEof,
-                        "the emulator closed the connection",
+                        ErrorKind::TimedOut,
+                        "the emulator did not answer: it is stopped or has no processor",
                     ));
                 }
-                Ok(n) => self.end += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
+                0 if self.shared.sleep(LONGEST_SLEEP) => {}
+                // Nothing came for long.
+                0 => {
+                    silent += LONGEST_SLEEP;
+                    self.check_emulator()?;
+                }
+                n => self.end += n,
             }
         }
     }
@@ -183,7 +220,7 @@ impl State {
         let bad = |error: FrameError| invalid(error.to_string());
         self.earliest = Time::NEVER;
         loop {
-            let (kind, len) = self.read_frame()?;
+            let (kind, len) = self.read_frame(None)?;
             let bytes = &self.inbox[self.start..self.start + len];
             let frame = Frame { kind, bytes };
             self.start += len;
@@ -317,7 +354,7 @@ impl VirtualClock {
             ..wait
         };
         state.outgoing.extend_from_slice(&wait.encode());
-        match state.write().and_then(|()| state.read_answer()) {
+        match state.write(true).and_then(|()| state.read_answer()) {
             Ok(resume) => {
                 // After a wait for something outside of the network the process resumes late.
                 NOW.fetch_max(resume.now.0, Ordering::Relaxed);
@@ -351,13 +388,13 @@ impl VirtualClock {
         self.flush();
     }
 
-    /// Writes the packets to the socket that the process has buffered. Each call does so when it
-    /// ends, because the next call may be far away.
+    /// Writes the packets that the process has buffered. Each call does so when it ends, because the next call may be
+    /// far away. The emulator looks for them before it lets virtual time pass.
     pub fn flush(&self) {
         let mut state = self.lock();
         if state.alive
             && !state.outgoing.is_empty()
-            && let Err(error) = state.write()
+            && let Err(error) = state.write(false)
         {
             self.handle_emulator_exit(&mut state, &error);
         }
@@ -367,11 +404,8 @@ impl VirtualClock {
     fn attach(&self, hello: &[u8]) -> io::Result<(u16, Welcome)> {
         let mut state = self.lock();
         state.outgoing.extend_from_slice(hello);
-        state.write()?;
-        state.stream.set_read_timeout(Some(ATTACH_TIMEOUT))?;
-        let answer = state.read_frame();
-        state.stream.set_read_timeout(None)?;
-        let (kind, len) = answer?;
+        state.write(true)?;
+        let (kind, len) = state.read_frame(Some(ATTACH_TIMEOUT))?;
         let (start, end) = (state.start, state.start + len);
         state.start = end;
         let body = &state.inbox[start + frame::HEAD..end];
@@ -482,7 +516,9 @@ impl VirtualPort {
                 )
             })?;
             stream.set_nonblocking(false)?;
-            let state = Mutex::new(State::new(stream, rules.start));
+            stream.set_read_timeout(Some(ATTACH_TIMEOUT))?;
+            let shared = SharedStream::accept(&stream)?;
+            let state = Mutex::new(State::new(stream, shared, rules.start));
             let clock = CLOCK.get_or_init(|| VirtualClock {
                 spec: spec.clone(),
                 rules,
@@ -560,7 +596,7 @@ impl Drop for VirtualPort {
         // In a forked child the connection is the parent's.
         if state.alive && now().is_some() {
             state.outgoing.extend_from_slice(&close);
-            if let Err(error) = state.write() {
+            if let Err(error) = state.write(true) {
                 self.clock.handle_emulator_exit(&mut state, &error);
             }
         }
@@ -603,7 +639,7 @@ impl Port for VirtualPort {
         }
         if alive
             && state.outgoing.len() > MOST_UNWRITTEN
-            && let Err(error) = state.write()
+            && let Err(error) = state.write(false)
         {
             self.clock.handle_emulator_exit(&mut state, &error);
         }

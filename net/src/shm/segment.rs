@@ -28,6 +28,9 @@ pub(crate) struct Segment {
 
 // SAFETY: `base` is a mapping of this value's own, which any thread of the process may use and unmap.
 unsafe impl Send for Segment {}
+// SAFETY: several threads of the process may access it at once, as the other process does: words are accessed as atomics,
+// and bytes by copies alone.
+unsafe impl Sync for Segment {}
 
 /// Converts the return value of a system call: -1 becomes the error of the thread.
 pub(crate) fn check(rc: libc::c_int) -> io::Result<libc::c_int> {
@@ -53,7 +56,7 @@ impl Segment {
     /// # Errors
     /// The error of the system; `FileTooLarge` if RLIMIT_FSIZE forbids the size, since the kernel
     /// would end the process.
-    pub(super) fn create(len: usize) -> io::Result<(Self, OwnedFd)> {
+    pub(crate) fn create(len: usize) -> io::Result<(Self, OwnedFd)> {
         if largest_file() < len as u64 {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
@@ -86,7 +89,7 @@ impl Segment {
     /// # Errors
     /// The error of the system; the segment is not sealed, or its size is not between `least` and
     /// `most` bytes.
-    pub(super) fn open(fd: BorrowedFd<'_>, least: usize, most: usize) -> io::Result<Self> {
+    pub(crate) fn open(fd: BorrowedFd<'_>, least: usize, most: usize) -> io::Result<Self> {
         // SAFETY: fcntl(2) with F_GET_SEALS takes numbers alone; of another file than a memfd it fails.
         let seals = unsafe { check(libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS))? };
         // SAFETY: a stat is a record of integers, for which zero is a value; fstat(2) writes one.
@@ -119,7 +122,7 @@ impl Segment {
     /// # Panics
     /// The range is not inside the segment.
     #[cold]
-    pub(super) fn populate(&self, at: usize, len: usize) -> bool {
+    pub(crate) fn populate(&self, at: usize, len: usize) -> bool {
         assert!(at <= self.len && len <= self.len - at, "what is populated is inside");
         if self.fully_populated || len == 0 {
             return true;
@@ -187,7 +190,7 @@ impl Segment {
     /// # Panics
     /// The word is not inside the segment, or not aligned.
     #[inline]
-    pub(super) fn word(&self, at: usize) -> &AtomicU64 {
+    pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at < self.len - 7, "a word is inside the segment");
         // SAFETY: inside the mapping, which begins at a page, and aligned, as was just checked; the mapping lives as
         // long as the reference, and here the word is accessed as an atomic alone (`read` and `write` leave out
@@ -200,7 +203,7 @@ impl Segment {
     /// # Panics
     /// The word is not inside the segment, or not aligned.
     #[inline]
-    pub(super) fn flag(&self, at: usize) -> &AtomicU32 {
+    pub(crate) fn flag(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4) && at < self.len - 3, "a flag is inside the segment");
         // SAFETY: the four bytes are inside the mapping, which begins at a page, and aligned, as was just checked; the
         // mapping lives as long as the reference. What another process does to it is no access of this program.
@@ -212,7 +215,7 @@ impl Segment {
     /// # Panics
     /// They are not inside the segment.
     #[inline]
-    pub(super) fn read(&self, at: usize, out: &mut [u8]) {
+    pub(crate) fn read(&self, at: usize, out: &mut [u8]) {
         assert!(at <= self.len && out.len() <= self.len - at, "what is read is inside");
         // SAFETY: inside the mapping, as was just checked; `out` is memory of ours, which a mapping does not overlap.
         // If the peer writes meanwhile the copy is a mixture, of bytes.
@@ -246,7 +249,7 @@ impl Segment {
     /// # Panics
     /// They do not fit inside the segment.
     #[inline]
-    pub(super) unsafe fn write(&self, at: usize, from: *const u8, len: usize) {
+    pub(crate) unsafe fn write(&self, at: usize, from: *const u8, len: usize) {
         assert!(at <= self.len && len <= self.len - at, "what is written is inside");
         // SAFETY: inside the mapping, as was just checked, and readable by this function's contract. An application
         // cannot lend memory of this mapping, of which it knows nothing.

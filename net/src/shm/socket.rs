@@ -139,7 +139,7 @@ pub(super) fn current_user() -> libc::uid_t {
 struct ControlBuffer([u8; 64]);
 
 /// Sends a greeting with file descriptors as one datagram.
-pub(super) fn send(socket: RawFd, text: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub(crate) fn send(socket: RawFd, text: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
     if text.len() > MAX_GREETING || raw.len() > MAX_FDS {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -172,7 +172,7 @@ pub(super) fn send(socket: RawFd, text: &[u8], fds: &[BorrowedFd<'_>]) -> io::Re
 
 /// Receives a greeting and its descriptors. The kernel closes descriptors beyond the second. An
 /// empty greeting is the end of the connection.
-pub(super) fn receive(socket: RawFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+pub(crate) fn receive(socket: RawFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut text = [MaybeUninit::<u8>::uninit(); MAX_GREETING];
     let mut control = ControlBuffer([0; 64]);
     let mut iov = libc::iovec { iov_base: text.as_mut_ptr().cast(), iov_len: text.len() };
