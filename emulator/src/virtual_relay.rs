@@ -525,6 +525,7 @@ impl Relay {
                     self.attach_to_process(client, slot, hello, report);
                 }
                 (FrameKind::Command, Role::Unknown) => self.handle_command(client, report)?,
+                (FrameKind::Refused, Role::Unknown) => self.handle_refusal(client, clock(), report),
                 (_, Role::Leaving) => client.handled(len),
                 (kind, _) => return Err(format!("unexpected {kind:?} frame")),
             }
@@ -567,9 +568,7 @@ impl Relay {
         let ((endpoint, welcome), hello, place) = match attached {
             Ok(attached) => attached,
             Err(why) => {
-                self.attendance.refused(&why);
-                self.run_state.refused(clock());
-                report(format_args!("an endpoint was refused: {why}"));
+                self.note_refusal(&why, clock(), report);
                 match known {
                     // The process keeps its other endpoints.
                     Some(_) => client.push(&encode(FrameKind::Refused, why.as_bytes())),

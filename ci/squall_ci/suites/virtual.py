@@ -198,13 +198,18 @@ def check_shared_cards(virtual: Virtual, tally: Tally) -> None:
 
 def check_places(virtual: Virtual, tally: Tally) -> None:
     """Starts more ranks than have hosts: the job ends soon, with the reason."""
-    result = virtual.run_job("star:4", 4, "barrier", 0, 1, options=["--hosts", "0x2,1"], timeout=SOON)
-    # Either the emulator refuses a rank of so large a job, or the last rank finds no host.
+    # The emulator refuses a rank of so large a job, or the last rank finds no host.
+    alone = [*virtual.command("star:4", "--hosts", "0x2,1"), "env", "PMI_RANK=3", "PMI_SIZE=4", virtual.job, "barrier", 0, 1]
     why = "name more hosts, or start fewer ranks"
-    problem = None
-    if result.ok or result.code is None or why not in result.output:
-        problem = f"{result.why()}, expected an error and: {why}"
-    tally.add("more ranks than hosts were named for", problem, result.seconds, "", result.output)
+    for name, result in (
+        ("more ranks than", virtual.run_job("star:4", 4, "barrier", 0, 1, options=["--hosts", "0x2,1"], timeout=SOON)),
+        ("a rank without one of the", run(alone, MPIS["mpich"].plain_environment(), SOON)),
+    ):
+        last = result.output.strip().rpartition("squall: ")[2]
+        problem = None
+        if result.ok or result.code is None or last.count(why) != 1 or "did not use squall" in last:
+            problem = f"{result.why()}, expected an error whose last line has once: {why}"
+        tally.add(f"{name} hosts that were named", problem, result.seconds, "", result.output)
 
 
 def check_facilities(virtual: Virtual, tally: Tally) -> None:

@@ -75,7 +75,8 @@ pub enum FrameKind {
     /// The emulator's answer to a hello that it accepts: [`Welcome`].
     Welcome = 2,
     /// The emulator's refusal of an endpoint, with the reason as text. The emulator then closes the
-    /// connection, unless a process in virtual time has attached another endpoint on it.
+    /// connection, unless a process in virtual time has attached another endpoint on it. As the first frame of a
+    /// process: an endpoint asks for no host, because the process found none for it.
     Refused = 3,
     /// A packet from or to an endpoint: [`PacketFrame`].
     Packet = 4,
