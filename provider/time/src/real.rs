@@ -255,6 +255,10 @@ functions! {
     fn execv(path: *const c_char, words: Words) -> c_int = fail_with_enosys();
     fn execvp(name: *const c_char, words: Words) -> c_int = fail_with_enosys();
     fn execvpe(name: *const c_char, words: Words, environment: Words) -> c_int = fail_with_enosys();
+    fn fexecve(fd: c_int, words: Words, environment: Words) -> c_int = fail_with_enosys();
+    fn execveat(
+        folder: c_int, path: *const c_char, words: Words, environment: Words, flags: c_int
+    ) -> c_int = fail_with_enosys();
     fn system(command: *const c_char) -> c_int = fail_with_enosys();
     fn popen(command: *const c_char, mode: *const c_char) -> *mut libc::FILE = null_mut();
     fn posix_spawn(

@@ -1078,9 +1078,63 @@ static void test_counter(void)
 	CHECK(signal(SIGSEGV, SIG_DFL) == leave_fault);
 	CHECK(read_counter() > ticks);
 }
+
+/* Executes this program in each way, from a thread in which reads of the counter trap. */
+static void test_execution(const char *how)
+{
+	static char *words[] = { "program", "executed", "2", "3", "4", "5", "6", "7", "8", NULL };
+	char *few[] = { "LD_PRELOAD=", "SQUALL_TIME_TSC=trap", NULL };
+	const char *self = "/proc/self/exe";
+	char preload[4096];
+
+	snprintf(preload, sizeof preload, "LD_PRELOAD=%s", getenv("LD_PRELOAD"));
+	few[0] = preload;
+	CHECK(setenv("SQUALL_TIME_TSC", "trap", 1) == 0);
+	enter_virtual_time();
+	CHECK(read_counter() > 0);
+	if (strcmp(how, "execl") == 0)
+		execl(self, "program", "executed", "2", "3", "4", "5", "6", "7", "8", NULL);
+	else if (strcmp(how, "execlp") == 0)
+		execlp(self, "program", "executed", "2", "3", "4", "5", "6", "7", "8", NULL);
+	else if (strcmp(how, "execle") == 0)
+		execle(self, "program", "executed", "2", "3", "4", "5", "6", "7", "8", NULL, few);
+	else if (strcmp(how, "few-words") == 0)
+		execle(self, "program", "executed", NULL, few);
+	else if (strcmp(how, "execv") == 0)
+		execv(self, words);
+	else if (strcmp(how, "execvp") == 0)
+		execvp(self, words);
+	else if (strcmp(how, "fexecve") == 0)
+		fexecve(open(self, O_RDONLY | O_CLOEXEC), words, environ);
+	CHECK(!"the program was executed");
+}
+
+/* Runs in the program that test_execution has executed: it has all words, the library, and the trap in virtual time. */
+static int continue_executed(int argc, char **argv)
+{
+	int mode;
+
+	CHECK(argc == 2 || argc == 9);
+	for (int i = 2; i < argc; i++)
+		CHECK(atoi(argv[i]) == i);
+	enter_virtual_time();
+	CHECK(prctl(PR_GET_TSC, &mode) == 0 && mode == PR_TSC_SIGSEGV);
+	CHECK(read_counter() > 0);
+	return 0;
+}
 #else
 static void test_counter(void)
 {
+}
+
+static void test_execution(const char *how)
+{
+	(void)how;
+}
+
+static int continue_executed(int argc, char **argv)
+{
+	return argc < 0 && argv;
 }
 #endif
 
@@ -1214,6 +1268,10 @@ int main(int argc, char **argv)
 			return 0;
 		}
 	}
+	if (argc > 1 && strcmp(argv[1], "executed") == 0)
+		return continue_executed(argc, argv);
+	if (argc == 3 && strcmp(argv[1], "execution") == 0)
+		test_execution(argv[2]);
 	fprintf(stderr, "no test of this name\n");
 	return 2;
 }
