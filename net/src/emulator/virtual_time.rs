@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::frame::{
-    self, Frame, FrameError, FrameKind, MAX_FRAME, PacketFrame, Resume, VirtualTimeRules, Wait,
-    WaitReason, Welcome, encode,
+    self, Deviation, Frame, FrameError, FrameKind, MAX_FRAME, PacketFrame, Resume,
+    VirtualTimeRules, Wait, WaitReason, Welcome, encode,
 };
 use super::{
     ATTACH_TIMEOUT, EmulatorSpec, MOST_ERRORS, READ, UnreachableReason, frame_of, greet, invalid,
@@ -339,9 +339,9 @@ impl VirtualClock {
         }
     }
 
-    /// Reports to the emulator that several threads of the process call the provider.
-    pub fn announce_threads(&self) {
-        self.lock().outgoing.extend_from_slice(&encode(FrameKind::Threads, &[]));
+    /// Reports to the emulator what makes the times of the process depend on the machine.
+    pub fn announce_deviation(&self, deviation: Deviation) {
+        self.lock().outgoing.extend_from_slice(&deviation.encode());
     }
 
     /// Reports to the emulator that the program ends. From now on the run need not be repeatable.

@@ -239,6 +239,9 @@ functions! {
         fd: c_int, to: *mut c_void, size: size_t, room: size_t
     ) -> ssize_t = fail_with_enosys() as ssize_t;
     fn close(fd: c_int) -> c_int = fail_with_enosys();
+    fn setsockopt(
+        fd: c_int, level: c_int, name: c_int, value: *const c_void, len: libc::socklen_t
+    ) -> c_int = fail_with_enosys();
 
     fn pause() -> c_int = fail_with_enosys();
     fn sigsuspend(mask: Mask) -> c_int = fail_with_enosys();

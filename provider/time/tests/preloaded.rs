@@ -117,6 +117,11 @@ fn timers_raise_signals_at_virtual_times() {
 }
 
 #[test]
+fn timeouts_of_sockets_are_reported() {
+    run("sockets");
+}
+
+#[test]
 fn the_counter_shows_virtual_time() {
     run("counter");
 }

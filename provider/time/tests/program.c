@@ -24,6 +24,7 @@
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/select.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
@@ -59,6 +60,7 @@ struct clock_table {
 	void (*begin)(uint64_t);
 	int (*yields)(void);
 	void (*set_timer)(uint64_t, uint64_t (*)(uint64_t));
+	void (*socket_timeout)(uint64_t);
 };
 
 static uint64_t virtual_time = BEGIN;
@@ -149,8 +151,18 @@ static int yields(void)
 	return must_yield;
 }
 
+/* The last timeout of a socket that the program has set. It is volatile, because compilers assume that setsockopt calls no
+ * function of this file. */
+static volatile uint64_t timeout_of_socket;
+
+static void note_socket_timeout(uint64_t ns)
+{
+	errno = EIO;
+	timeout_of_socket = ns;
+}
+
 static struct clock_table table = { sizeof table, now, wait_until, owns, CALENDAR, end, create, begin_thread, yields,
-	set_timer };
+	set_timer, note_socket_timeout };
 
 static int (*registration(void))(const struct clock_table *)
 {
@@ -1190,6 +1202,31 @@ static void test_threads(void)
 	CHECK(pthread_create(&thread, &attributes, return_argument, NULL) != 0 && begun == 0);
 }
 
+/* Timeouts of sockets pass in real time, and the provider learns of them. */
+static void test_sockets(void)
+{
+	struct timeval timeout = { .tv_sec = 1, .tv_usec = 5 };
+	int on = 1, pair[2];
+
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+	CHECK(setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) == 0);
+	CHECK(timeout_of_socket == 0);
+	enter_virtual_time();
+	CHECK(setsockopt(pair[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on) == 0);
+	CHECK(setsockopt(-1, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) == -1 && errno == EBADF);
+	CHECK(setsockopt(pair[0], SOL_SOCKET, SO_SNDTIMEO, &timeout, 2) == -1 && errno == EINVAL);
+	CHECK(timeout_of_socket == 0);
+	CHECK(setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) == 0);
+	CHECK(timeout_of_socket == SECOND + 5000);
+	timeout.tv_sec = 2;
+	CHECK(setsockopt(pair[0], SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) == 0);
+	CHECK(timeout_of_socket == 2 * SECOND + 5000);
+	timeout_of_socket = 0;
+	timeout = (struct timeval){ 0 };
+	CHECK(setsockopt(pair[0], SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) == 0);
+	CHECK(timeout_of_socket == 0);
+}
+
 /* Without a table, all functions are the real ones. */
 static void test_real(void)
 {
@@ -1258,6 +1295,7 @@ int main(int argc, char **argv)
 		{ "fork", test_fork },		       { "real", test_real },
 		{ "yields", test_yields },	       { "threads", test_threads },
 		{ "timer-descriptors", test_timer_descriptors },
+		{ "sockets", test_sockets },
 		{ "timer-signals", test_timer_signals },	       { "counter", test_counter },
 	};
 	size_t i;
