@@ -26,9 +26,9 @@ impl Attendance {
         self.expected = self.expected.max(hello.job_rank.ranks.unwrap_or(0));
     }
 
-    /// Records why an endpoint was refused; only the first `KEPT` reasons are kept.
+    /// Records why an endpoint was refused; only the first `KEPT` different reasons are kept.
     pub fn refused(&mut self, why: &str) {
-        if self.refused.len() < KEPT {
+        if self.refused.len() < KEPT && !self.refused.iter().any(|kept| kept == why) {
             self.refused.push(why.to_owned());
         }
     }
@@ -78,6 +78,7 @@ mod tests {
             (3, (2, 4), vec![1, 3])
         );
         attendance.refused("host 9");
-        assert_eq!(attendance.refusals(), ["host 9"]);
+        attendance.refused("host 9");
+        assert_eq!(attendance.refusals(), ["host 9"], "a reason is listed once");
     }
 }

@@ -133,8 +133,6 @@ pub(super) struct Coordinator {
     hash_until: Time,
     /// Number of packets that the network delivered to a host.
     pub(super) deliveries: u64,
-    /// A process was outside since the job began, so that the run is not repeatable.
-    pub(super) was_outside: bool,
 }
 
 impl Coordinator {
@@ -161,7 +159,6 @@ impl Coordinator {
             hash: 0xcbf2_9ce4_8422_2325,
             hash_until: Time::NEVER,
             deliveries: 0,
-            was_outside: false,
         }
     }
 
@@ -268,8 +265,6 @@ impl Coordinator {
 
     /// Records that a process waits for something outside of the network, or has ended.
     pub(super) fn set_absent(&mut self, process: u32, activity: Activity) {
-        let ends = self.hash_until != Time::NEVER;
-        self.was_outside |= self.started && !ends && activity == Activity::Outside;
         self.processes[process as usize].activity = activity;
         self.update_bound();
     }
@@ -290,11 +285,9 @@ impl Coordinator {
         }
     }
 
-    /// Begins the job: from now on time passes. With `outside`, a process waits for something
-    /// outside of the network, so that the run is not repeatable.
-    pub(super) fn start(&mut self, outside: bool) {
+    /// Begins the job: from now on time passes.
+    pub(super) fn start(&mut self) {
         self.started = true;
-        self.was_outside |= outside;
     }
 
     /// Returns whether the job has begun: all its ranks have attached.

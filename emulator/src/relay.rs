@@ -53,6 +53,8 @@ const REROUTE_US: f64 = 100.0;
 const LEAST_LOOKAHEAD: Picos = Picos::nanos(1);
 /// Message about a job that waits for an endpoint that the emulator refused.
 pub(super) const JOB_IS_STUCK: &str = "the emulator ends the job: it refused an endpoint, and no packet has entered the network since";
+/// Number of characters that are kept of the reason for which a process has no host for its endpoint.
+const LONGEST_REASON: usize = 400;
 /// Packets that a queue holds at least, however short the round trip is.
 const LEAST_QUEUE: u64 = 8;
 
@@ -515,12 +517,13 @@ impl Relay {
                             client.push(&welcome.encode());
                         }
                         Err(why) => {
-                            self.attendance.refused(&why);
-                            self.run_state.refused(now);
-                            say(format_args!("an endpoint was refused: {why}"));
+                            self.note_refusal(&why, now, say);
                             client.answer(FrameKind::Refused, &why);
                         }
                     }
+                }
+                (FrameKind::Refused, Role::Unknown) => {
+                    self.handle_refusal(client, now, say);
                 }
                 (FrameKind::Command, Role::Unknown) => {
                     if let Err(why) = self.handle_command(client, say) {
@@ -537,6 +540,33 @@ impl Relay {
                 }
             }
         }
+    }
+
+    /// Notes why an endpoint of the job has no place on the network.
+    pub(super) fn note_refusal(
+        &mut self,
+        why: &str,
+        now: Time,
+        say: &mut dyn FnMut(fmt::Arguments<'_>),
+    ) {
+        self.attendance.refused(why);
+        self.run_state.refused(now);
+        say(format_args!("an endpoint was refused: {why}"));
+    }
+
+    /// Handles the report of a process that it has no host for an endpoint, the next frame of its connection.
+    pub(super) fn handle_refusal(
+        &mut self,
+        client: &mut Client,
+        now: Time,
+        say: &mut dyn FnMut(fmt::Arguments<'_>),
+    ) {
+        let Ok(Some(frame)) = client.next() else { return };
+        let text = String::from_utf8_lossy(frame.body());
+        let why: String = text.chars().take(LONGEST_REASON).collect();
+        let len = frame.bytes.len();
+        client.handled(len);
+        self.note_refusal(&why, now, say);
     }
 
     /// Handles the command that is the next frame of a connection, and answers it.

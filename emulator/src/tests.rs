@@ -443,7 +443,7 @@ fn a_process_whose_bound_rose_while_it_computed_goes_on_at_its_bound() {
     let wait = |now, until, reason| Wait { now, until, reason, computed: none, overhead: none };
     let number = coordinator.add();
     coordinator.note_wait(number, wait(Time(1), Time(1), WaitReason::Sync));
-    coordinator.start(false);
+    coordinator.start();
     let begin = Time(1);
     let (woken, _) = coordinator.wake(None, None);
     assert_eq!(woken.len(), 1);

@@ -14,8 +14,8 @@ use std::time::Duration;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use squall_base::{Rate, Span, Time};
 use squall_net::emulator::frame::{
-    FrameKind, Hello, HostOverhead, MOST_ENDPOINTS, MOST_RANKS, PacketFrame, VirtualTimeRules,
-    Wait, encode, encode_address, port_of_rank,
+    Deviation, DeviationKind, FrameKind, Hello, HostOverhead, MOST_ENDPOINTS, MOST_RANKS,
+    PacketFrame, VirtualTimeRules, Wait, encode, encode_address, port_of_rank,
 };
 use squall_net::emulator::peer_process;
 use squall_net::emulator::shared::{Doorbell, SharedStream};
@@ -113,16 +113,15 @@ pub struct VirtualTimeReport {
     /// Hash of the time, source, destination host and length of each packet that arrived before the
     /// first rank entered MPI_Finalize.
     pub hash: u64,
-    /// The hash is not the same in each run, because a rank waited for something outside of the
-    /// network.
-    pub was_outside: bool,
-    /// Ranks of which several threads called the provider, so that their times depend on the machine.
-    pub with_threads: Vec<u32>,
+    /// What made the times of ranks depend on the machine, so that the hash is not the same in each run: at most one
+    /// deviation of each kind for a rank, by ascending rank.
+    pub deviations: Vec<(u32, Deviation)>,
     /// Virtual times of each rank, by ascending rank.
     pub ranks: Vec<RankTimes>,
 }
 
 /// State of a process that the relay needs and the coordinator does not.
+#[derive(Clone)]
 struct ProcessInfo {
     /// Index of the process's connection among the clients of the relay.
     slot: usize,
@@ -139,8 +138,26 @@ struct ProcessInfo {
     resumed: Time,
     /// True while the program is in MPI_Finalize.
     ending: bool,
-    /// Several threads of the process call the provider.
-    threads: bool,
+    /// Real time since which the process waits for something outside of the network; `None` if it does not, or if the
+    /// run need not be repeatable.
+    outside_since: Option<Time>,
+    /// What made the times of the process depend on the machine.
+    deviations: BTreeMap<DeviationKind, Span>,
+}
+
+impl ProcessInfo {
+    /// Notes what made the times of the process depend on the machine.
+    fn note_deviation(&mut self, Deviation { kind, time }: Deviation) {
+        let before = self.deviations.get(&kind).copied().unwrap_or(Span::ZERO);
+        self.deviations.insert(kind, kind.sum(before, time));
+    }
+
+    /// Notes at the real time `now` that the process no longer waits for something outside of the network.
+    fn return_from_outside(&mut self, now: Time) {
+        if let Some(since) = self.outside_since.take() {
+            self.note_deviation(Deviation { kind: DeviationKind::Outside, time: now.since(since) });
+        }
+    }
 }
 
 /// CPU time and state of the threads of a process at one moment.
@@ -254,6 +271,34 @@ impl VirtualProcesses {
     fn name(&self, process: u32) -> String {
         let info = &self.processes[process as usize];
         info.rank.map_or_else(|| format!("process {}", info.pid), |rank| format!("rank {rank}"))
+    }
+
+    /// Returns whether the times of a process are to be the same in each run: from the start of the job until its program
+    /// enters MPI_Finalize.
+    fn is_repeatable(&self, process: u32) -> bool {
+        self.coordinator.is_started() && !self.processes[process as usize].ending
+    }
+
+    /// Notes at the real time `now` that a process waits for something outside of the network.
+    fn set_outside(&mut self, process: u32, now: Time) {
+        self.coordinator.set_absent(process, Activity::Outside);
+        if self.is_repeatable(process) {
+            self.processes[process as usize].outside_since = Some(now);
+        }
+    }
+
+    /// Returns what made the times of ranks depend on the machine, with waits outside of the network up to `now`.
+    fn deviations(&self, now: Time) -> Vec<(u32, Deviation)> {
+        let mut all = Vec::new();
+        for info in &self.processes {
+            let rank = info.rank.unwrap_or(info.pid);
+            let mut info = info.clone();
+            info.return_from_outside(now);
+            let each = info.deviations.into_iter();
+            all.extend(each.map(|(kind, time)| (rank, Deviation { kind, time })));
+        }
+        all.sort_by_key(|(rank, deviation)| (*rank, deviation.kind));
+        all
     }
 
     /// Returns the number that the ports of a new process of this rank follow from: its rank, or the next number
@@ -504,6 +549,7 @@ impl Relay {
                 ));
             }
             all.coordinator.set_absent(*number, Activity::Ended);
+            all.processes[*number as usize].return_from_outside(clock());
             if all.coordinator.processes.iter().all(|p| p.activity == Activity::Ended) {
                 all.ended = Some(clock());
             }
@@ -558,7 +604,11 @@ impl Relay {
                     client.handled(len);
                     if let Some(all) = &mut self.virtual_time {
                         all.coordinator.note_wait(number, wait);
-                        all.processes[number as usize].last_check = None;
+                        let info = &mut all.processes[number as usize];
+                        info.last_check = None;
+                        if info.outside_since.is_some() {
+                            info.return_from_outside(clock());
+                        }
                     }
                 }
                 (FrameKind::Ending, Role::Process { number, .. }) => {
@@ -570,11 +620,12 @@ impl Relay {
                         all.coordinator.note_end(Time(at));
                     }
                 }
-                (FrameKind::Threads, Role::Process { number, .. }) => {
+                (FrameKind::Deviation, Role::Process { number, .. }) => {
+                    let deviation = Deviation::decode(&frame).map_err(|error| error.to_string())?;
                     let number = *number;
                     client.handled(len);
                     if let Some(all) = &mut self.virtual_time {
-                        all.processes[number as usize].threads = true;
+                        all.processes[number as usize].note_deviation(deviation);
                     }
                 }
                 (FrameKind::Close, Role::Process { .. }) => {
@@ -594,6 +645,7 @@ impl Relay {
                     self.attach_to_process(client, slot, hello, report);
                 }
                 (FrameKind::Command, Role::Unknown) => self.handle_command(client, report)?,
+                (FrameKind::Refused, Role::Unknown) => self.handle_refusal(client, clock(), report),
                 (_, Role::Leaving) => client.handled(len),
                 (kind, _) => return Err(format!("unexpected {kind:?} frame")),
             }
@@ -636,9 +688,7 @@ impl Relay {
         let ((endpoint, welcome), hello, place) = match attached {
             Ok(attached) => attached,
             Err(why) => {
-                self.attendance.refused(&why);
-                self.run_state.refused(clock());
-                report(format_args!("an endpoint was refused: {why}"));
+                self.note_refusal(&why, clock(), report);
                 match known {
                     // The process keeps its other endpoints.
                     Some(_) => {
@@ -664,7 +714,8 @@ impl Relay {
                 first_cpu: None,
                 resumed: all.rules.origin,
                 ending: false,
-                threads: false,
+                outside_since: None,
+                deviations: BTreeMap::new(),
             });
             client.role = Role::Process { number, endpoints: Vec::new() };
         }
@@ -849,8 +900,12 @@ impl Relay {
         if there < expected.max(1) || !(ready || patient) {
             return;
         }
-        all.coordinator.start(!ready);
-        all.began = Some(clock());
+        all.coordinator.start();
+        let began = clock();
+        all.began = Some(began);
+        for (info, process) in all.processes.iter_mut().zip(&all.coordinator.processes) {
+            info.outside_since = (process.activity == Activity::Outside).then_some(began);
+        }
         self.send_early_packets();
         report(format_args!("{there} ranks have attached; virtual time begins"));
     }
@@ -920,8 +975,9 @@ impl Relay {
             let cpu = longest_computation(first_cpu, &check.cpu);
             let still = check.asleep && info.last_check.as_ref() == Some(&check);
             info.last_check = Some(check);
+            let long = Deviation { kind: DeviationKind::LongComputation, time: cpu };
             if still {
-                all.coordinator.set_absent(number, Activity::Outside);
+                all.set_outside(number, now);
             } else if all.rules.cpu_scale > 0 {
                 // The relay cannot tell the provider's CPU time from the application's, so it
                 // subtracts an allowance.
@@ -930,12 +986,18 @@ impl Relay {
                 let at = info.resumed + Span(u64::try_from(virtual_ns).unwrap_or(u64::MAX));
                 // The program may be polling memory that another rank has to write.
                 all.coordinator.raise_bound(number, at, cpu >= LONG_COMPUTATION);
+                if cpu >= LONG_COMPUTATION && all.is_repeatable(number) {
+                    all.processes[number as usize].note_deviation(long);
+                }
             } else if cpu >= LONG_COMPUTATION && started || info.ending && cpu >= LONG_ENDING {
                 if !info.ending && !std::mem::replace(&mut all.warned, true) {
                     report(format_args!(
                         "{name} has computed for {LONG_COMPUTATION} without a call, while computation takes no \
                          virtual time; the others no longer wait for it, so the run is not repeatable"
                     ));
+                }
+                if all.is_repeatable(number) {
+                    all.processes[number as usize].note_deviation(long);
                 }
                 all.coordinator.set_absent(number, Activity::Outside);
             }
@@ -963,8 +1025,6 @@ impl Relay {
             })
             .collect();
         ranks.sort_by_key(|times| times.rank);
-        let with_threads = all.processes.iter().filter(|info| info.threads);
-        let with_threads = with_threads.map(|info| info.rank.unwrap_or(info.pid)).collect();
         Some(VirtualTimeReport {
             virtual_time: coordinator.last_time().since(coordinator.origin),
             real_time: all.began.map_or(Span::ZERO, |began| ended.since(began)),
@@ -973,8 +1033,7 @@ impl Relay {
             deliveries: coordinator.deliveries,
             lookahead: Picos::from_span(coordinator.process_latency()),
             hash: coordinator.hash(),
-            was_outside: coordinator.was_outside,
-            with_threads,
+            deviations: all.deviations(ended),
             ranks,
         })
     }

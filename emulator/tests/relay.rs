@@ -258,7 +258,7 @@ fn links_fail_and_recover_on_command() {
 
 #[test]
 fn ranks_are_hosts_of_a_list() {
-    let emulator = Emulator::up();
+    let emulator = Emulator::with("", true);
     let job_rank = |rank| JobRank { rank: Some(rank), ranks: Some(4) };
     let list = || HostChoice::List("3,1x2".parse().unwrap());
     let ports: Vec<_> =
@@ -273,6 +273,11 @@ fn ranks_are_hosts_of_a_list() {
     let far = HostChoice::List("0,9".parse().unwrap());
     let error = emulator.enter(far, job_rank(1)).err().unwrap().to_string();
     assert!(error.contains("host 9; the hosts are 0 to"), "{error}");
+    // The process of rank 3 refused its own endpoint. The summary of the job needs the reason all the same.
+    let relay = emulator.finish().1.unwrap();
+    let [own, other] = relay.attendance().refusals() else { panic!("two reasons") };
+    assert!(own.starts_with("rank 3 has no host: the list of hosts 3,1x2"), "{own}");
+    assert!(other.starts_with("host 9;"), "{other}");
 }
 
 /// Ranks 0 and 1 are on host 0: their packets pass no switch, and take 1 ms. Those to rank 2 do.

@@ -10,6 +10,7 @@
  *        receiving   rank 0 sets an interval timer, whose handler notes the time, and waits for a message that rank 1 sends
  *                    after twice the time
  *        signal      rank 0 waits in sigtimedwait for a signal that does not come
+ *        socket      rank 0 receives from a socket with a timeout (SO_RCVTIMEO), which passes in real time
  *
  * Rank 0 prints the time of its clock from a barrier to the end of the timer.
  */
@@ -20,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -67,6 +69,18 @@ static void wait_for_signal(struct timespec span)
 	note(0);
 }
 
+static void wait_for_socket(struct timespec span)
+{
+	struct timeval timeout = {span.tv_sec, span.tv_nsec / 1000};
+	int pair[2];
+	char byte;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0 ||
+	    setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) != 0 || recv(pair[0], &byte, 1, 0) != -1)
+		exit(5);
+	note(0);
+}
+
 static void wait_by_interval_timer(struct timespec span, const char *how)
 {
 	struct itimerval setting = {{0, 0}, {span.tv_sec, span.tv_nsec / 1000}};
@@ -103,6 +117,8 @@ int main(int argc, char **argv)
 			wait_by_descriptor(span, strcmp(how, "event") == 0);
 		else if (strcmp(how, "signal") == 0)
 			wait_for_signal(span);
+		else if (strcmp(how, "socket") == 0)
+			wait_for_socket(span);
 		else
 			wait_by_interval_timer(span, how);
 		printf("timers: %s: %.6f s\n", how, time_of(ended) - time_of(begin));

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
 
 use squall_base::{Span, Time};
-use squall_net::emulator::frame::VirtualTimeRules;
+use squall_net::emulator::frame::{Deviation, DeviationKind, VirtualTimeRules};
 use squall_net::emulator::virtual_time::{self, VirtualClock};
 
 use super::{
@@ -48,6 +48,7 @@ struct ClockTable {
     begin: extern "C" fn(created: u64),
     yields: extern "C" fn() -> c_int,
     set_timer: extern "C" fn(next: u64, expire: Expire),
+    socket_timeout: extern "C" fn(ns: u64),
 }
 
 /// Ends the application's timers that are due at a shown time. Returns the shown time of the next one; the highest number is
@@ -111,6 +112,10 @@ extern "C" fn wait_for_library(until: u64, wakes: c_int) -> c_int {
     let status = crate::abi::boundary::value(-1, || {
         // `boundary::value` has advanced the clock by the time that the thread computed.
         if wakes == 0 {
+            if !drives {
+                let (kind, time) = (DeviationKind::HelperSleep, until.since(clock.now()));
+                clock.announce_deviation(Deviation { kind, time });
+            }
             advance_busy(clock, until);
         } else {
             wait(clock, until);
@@ -169,6 +174,14 @@ extern "C" fn must_yield_for_library() -> c_int {
 
 extern "C" fn owns_for_library(fd: c_int) -> c_int {
     c_int::from(crate::waiting::owns(fd))
+}
+
+extern "C" fn note_socket_timeout_for_library(ns: u64) {
+    // The provider's own sockets have timeouts, too.
+    if let Some(clock) = virtual_time::clock().filter(|_| DEPTH.get() == 0) {
+        let kind = DeviationKind::SocketTimeout;
+        clock.announce_deviation(Deviation { kind, time: Span(ns) });
+    }
 }
 
 extern "C" fn set_timer_for_library(next: u64, expire: Expire) {
@@ -241,6 +254,7 @@ pub(super) fn register(clock: &VirtualClock) {
         begin: begin_for_library,
         yields: must_yield_for_library,
         set_timer: set_timer_for_library,
+        socket_timeout: note_socket_timeout_for_library,
     }));
     // SAFETY: dlsym(3) reads the name, a NUL-terminated literal, and looks for it in the time library, which is preloaded.
     let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"squall_time_register".as_ptr()) };

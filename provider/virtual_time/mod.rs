@@ -22,7 +22,7 @@ use std::sync::Once;
 
 use parking_lot::Mutex;
 use squall_base::{Span, Time};
-use squall_net::emulator::frame::WaitReason;
+use squall_net::emulator::frame::{Deviation, DeviationKind, WaitReason};
 use squall_net::emulator::virtual_time::{self, Progress, VirtualClock};
 
 use crate::clock::hooks::{self, Hooks, Peek};
@@ -179,7 +179,7 @@ fn begin_call(clock: &'static VirtualClock) {
         return;
     }
     if !HELPS.get() && threads::register() {
-        clock.announce_threads();
+        clock.announce_deviation(Deviation { kind: DeviationKind::Threads, time: Span::ZERO });
     }
     if let Some(computed) = computed_since_call(clock) {
         COMPUTED.fetch_add(computed.0, Ordering::Relaxed);

@@ -198,13 +198,21 @@ def check_shared_cards(virtual: Virtual, tally: Tally) -> None:
 
 def check_places(virtual: Virtual, tally: Tally) -> None:
     """Starts more ranks than have hosts: the job ends soon, with the reason."""
-    result = virtual.run_job("star:4", 4, "barrier", 0, 1, options=["--hosts", "0x2,1"], timeout=SOON)
-    # Either the emulator refuses a rank of so large a job, or the last rank finds no host.
+    # The emulator refuses a rank of so large a job, or the last rank finds no host.
+    alone = [*virtual.command("star:4", "--hosts", "0x2,1"), "env", "PMI_RANK=3", "PMI_SIZE=4", virtual.job, "barrier", 0, 1]
     why = "name more hosts, or start fewer ranks"
-    problem = None
-    if result.ok or result.code is None or why not in result.output:
-        problem = f"{result.why()}, expected an error and: {why}"
-    tally.add("more ranks than hosts were named for", problem, result.seconds, "", result.output)
+    for name, result in (
+        ("more ranks than", virtual.run_job("star:4", 4, "barrier", 0, 1, options=["--hosts", "0x2,1"], timeout=SOON)),
+        ("a rank without one of the", run(alone, MPIS["mpich"].plain_environment(), SOON)),
+    ):
+        last = result.output.strip().rpartition("squall: ")[2]
+        problem = None
+        reasons = last.split("; ")
+        if result.ok or result.code is None or why not in last or len(set(reasons)) < len(reasons):
+            problem = f"{result.why()}, expected an error whose last line has: {why}"
+        elif "did not use squall" in last:
+            problem = "squall says that the job did not use it"
+        tally.add(f"{name} hosts that were named", problem, result.seconds, "", result.output)
 
 
 def check_facilities(virtual: Virtual, tally: Tally) -> None:
@@ -391,7 +399,7 @@ def check_threads(virtual: Virtual, tally: Tally) -> None:
         problem = None if result.ok and found else result.why() if not result.ok else "no time"
         if found and not problem and not least <= float(found[1]) <= most:
             problem = f"{found[1]} s, expected {least:g} to {most:g}"
-        several = "several threads of rank 0" in result.output
+        several = "deviation of rank 0: several threads" in result.output
         if not problem and several != (words[0] in ("polls", "sends")):
             problem = f"the report says that several threads call: {several}"
         tally.add(f"threads: {name}, --compute {compute}", problem, result.seconds, found[1] if found else "", result.output)
@@ -420,6 +428,30 @@ def check_timers(virtual: Virtual, tally: Tally) -> None:
         if found and not problem and not least <= float(found[1]) <= most:
             problem = f"{found[1]} s, expected {least:g} to {most:g}"
         tally.add(f"timers: {how}, --compute {compute}", problem, result.seconds, found[1] if found else "", result.output)
+
+
+def check_deviations(virtual: Virtual, tally: Tally) -> None:
+    """A job whose times depend on the machine: the report has one line for each reason and rank, and no others."""
+    result = virtual.run_job("star:2", 2, "socket", TIMED, program=virtual.timers)
+    found = re.findall(r"^  deviation of rank (\d+: [\w ]+)[,:] .*?([\d.]+) s", result.output, re.M)
+    kinds = [kind for kind, _ in found]
+    expected = ["0: setsockopt set SO_RCVTIMEO or SO_SNDTIMEO", "0: waited for something outside of the network"]
+    problem = result.why() if not result.ok else None
+    if not problem and kinds != expected:
+        problem = f"deviations {kinds}, expected {expected}"
+    elif not problem and (hash_of(result)[1] or not all(0.8 * TIMED <= float(time) <= 2 * TIMED for _, time in found)):
+        problem = f"deviations of {[time for _, time in found]} s, expected about {TIMED}; the run is not repeatable"
+    tally.add("deviations are listed", problem, result.seconds, output=result.output)
+
+
+def check_refused_programs(virtual: Virtual, tally: Tally) -> None:
+    """A static program does not load the time library: it is refused before it starts, also behind a launcher."""
+    program = compile_c([FABTESTS / "virtual" / "static.c"], TARGET / "virtual" / "static", ("-static",), libraries=())
+    for words in ([program], MPIS["mpich"].command(2, [program])):
+        result = run([*virtual.command("star:2"), *map(str, words)], MPIS["mpich"].plain_environment(), SOON)
+        why = f"run: {program} cannot run in virtual time: it is static"
+        problem = None if result.code == 2 and why in result.output else f"{result.why()}, expected status 2 and: {why}"
+        tally.add(f"a static program after {len(words) - 1} words", problem, result.seconds, output=result.output)
 
 
 def check_progress_thread(virtual: Virtual, tally: Tally) -> None:
@@ -634,6 +666,8 @@ def main(args: argparse.Namespace) -> int:
         check_computation(virtual, tally)
         check_threads(virtual, tally)
         check_timers(virtual, tally)
+        check_deviations(virtual, tally)
+        check_refused_programs(virtual, tally)
         check_progress_thread(virtual, tally)
         check_launches(virtual, tally)
         check_misbehaviour(virtual, tally)

@@ -414,7 +414,7 @@ impl World {
             }
             let waits = |p: &super::Process| matches!(p.activity, Activity::Waiting(_));
             if self.coordinator.processes.iter().all(waits) {
-                self.coordinator.start(false);
+                self.coordinator.start();
             }
         }
         let mut idle = 0;

@@ -106,7 +106,7 @@ fn processes_go_on_at_arrivals_or_at_their_own_times_and_keep_promises() {
     let mut emulation = star();
     let mut coordinator = coordinator(&emulation, 2);
     assert_eq!(go_on(&mut coordinator, &mut emulation, None), (Vec::new(), Vec::new()));
-    coordinator.start(false);
+    coordinator.start();
     let (_, woken) = go_on(&mut coordinator, &mut emulation, None);
     let resume = Resume { now: ORIGIN, horizon: at(HOST_LATENCY) };
     assert_eq!(woken, [(0, resume), (1, resume)], "all begin at one time");
@@ -146,7 +146,7 @@ fn the_pace_holds_back_those_that_only_poll_unless_it_is_for_all() {
         for for_all in [false, true] {
             let mut emulation = star();
             let mut coordinator = coordinator(&emulation, 2);
-            coordinator.start(false);
+            coordinator.start();
             go_on(&mut coordinator, &mut emulation, None);
             let pace = |ns| Some(Pace { latest: at(ns), for_all });
             coordinator.note_wait(0, wait(at(10), at(1_000), reason));
@@ -175,7 +175,7 @@ fn the_pace_holds_back_those_that_only_poll_unless_it_is_for_all() {
 fn nothing_passes_a_limit() {
     let mut emulation = star();
     let mut coordinator = coordinator(&emulation, 2);
-    coordinator.start(false);
+    coordinator.start();
     go_on(&mut coordinator, &mut emulation, None);
     assert_eq!(send(&coordinator, &mut emulation, at(400), (0, 1)), Ok(()));
     assert_eq!(send(&coordinator, &mut emulation, at(500), (0, 1)), Ok(()));
@@ -215,7 +215,7 @@ fn star_with_inner_paths() -> Emulation {
 fn packets_within_a_host_pass_no_card_and_arrive_in_order_with_others() {
     let mut emulation = star_with_inner_paths();
     let mut coordinator = coordinator(&emulation, 3);
-    coordinator.start(false);
+    coordinator.start();
     let (_, woken) = go_on(&mut coordinator, &mut emulation, None);
     let resume = Resume { now: ORIGIN, horizon: at(40) };
     assert_eq!(woken, [(0, resume), (1, resume), (2, resume)], "the inner path is the shortest");
@@ -250,7 +250,7 @@ fn packets_within_a_host_pass_no_card_and_arrive_in_order_with_others() {
 fn a_limit_stops_the_network_where_the_inner_path_is_shorter_than_a_link() {
     let mut emulation = star_with_inner_paths();
     let mut coordinator = coordinator(&emulation, 2);
-    coordinator.start(false);
+    coordinator.start();
     go_on(&mut coordinator, &mut emulation, None);
     assert_eq!(send(&coordinator, &mut emulation, at(400), (0, 1)), Ok(()));
     assert_eq!(send(&coordinator, &mut emulation, at(500), (0, 1)), Ok(()));
@@ -271,7 +271,7 @@ fn a_limit_stops_the_network_where_the_inner_path_is_shorter_than_a_link() {
 fn a_process_comes_back_when_the_network_has_gone_on_without_any() {
     let mut emulation = star();
     let mut coordinator = coordinator(&emulation, 2);
-    coordinator.start(false);
+    coordinator.start();
     go_on(&mut coordinator, &mut emulation, None);
     assert_eq!(send(&coordinator, &mut emulation, at(10), (0, 1)), Ok(()));
     coordinator.set_absent(0, Activity::Outside);
@@ -296,7 +296,7 @@ fn a_job_whose_processes_are_all_outside_goes_on_with_the_first_that_comes_back(
     let mut coordinator = coordinator(&emulation, 2);
     coordinator.set_absent(0, Activity::Outside);
     coordinator.set_absent(1, Activity::Outside);
-    coordinator.start(true);
+    coordinator.start();
     coordinator.note_wait(1, wait(ORIGIN, ORIGIN + Span(5), WaitReason::Idle));
     let (_, woken) = go_on(&mut coordinator, &mut emulation, None);
     assert_eq!(woken, [(1, Resume { now: at(5), horizon: at(5 + HOST_LATENCY) })]);
@@ -306,7 +306,7 @@ fn a_job_whose_processes_are_all_outside_goes_on_with_the_first_that_comes_back(
 fn the_network_changes_after_the_job_as_long_as_it_has_packets() {
     let mut emulation = star();
     let mut coordinator = coordinator(&emulation, 2);
-    coordinator.start(false);
+    coordinator.start();
     go_on(&mut coordinator, &mut emulation, None);
     assert_eq!(send(&coordinator, &mut emulation, at(10), (0, 1)), Ok(()));
     let limit = at(10);
@@ -326,7 +326,7 @@ fn the_network_waits_for_the_answer_of_a_process_that_computes() {
     for passes_arrivals in [false, true] {
         let mut emulation = star();
         let mut coordinator = coordinator(&emulation, 2);
-        coordinator.start(false);
+        coordinator.start();
         go_on(&mut coordinator, &mut emulation, None);
         assert_eq!(send(&coordinator, &mut emulation, at(10), (0, 1)), Ok(()));
         coordinator.note_wait(0, wait(at(20), at(90_000), WaitReason::Idle));
@@ -347,7 +347,7 @@ fn the_network_waits_for_the_answer_of_a_process_that_computes() {
 fn a_process_that_attaches_late_starts_at_the_time_of_the_others_and_may_send_there() {
     let emulation = star();
     let mut coordinator = coordinator(&emulation, 2);
-    coordinator.start(false);
+    coordinator.start();
     for number in 0..2 {
         coordinator.note_wait(number, wait(at(0), at(5_000), WaitReason::Busy));
     }

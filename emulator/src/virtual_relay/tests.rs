@@ -1,7 +1,9 @@
 //! Tests of messages about processes in virtual time, and of its origin.
 
+use std::collections::BTreeMap;
+
 use squall_base::{Rate, Span, Time};
-use squall_net::emulator::frame::{Wait, WaitReason};
+use squall_net::emulator::frame::{Deviation, DeviationKind, Wait, WaitReason};
 use squall_netsim::Picos;
 use squall_netsim::model::NetworkConfig;
 use squall_netsim::topology::Topology;
@@ -32,7 +34,8 @@ fn processes(count: u32) -> VirtualProcesses {
             first_cpu: None,
             resumed: ORIGIN,
             ending: false,
-            threads: false,
+            outside_since: None,
+            deviations: BTreeMap::new(),
             place: number,
         });
     }
@@ -120,7 +123,7 @@ fn a_spawned_process_has_ports_that_no_living_one_has() {
 #[test]
 fn the_pace_begins_at_the_time_of_the_slowest_rank_before_its_wait() {
     let mut all = processes(1);
-    all.coordinator.start(false);
+    all.coordinator.start();
     let now = ORIGIN + Span::millis(5);
     let poll = Wait {
         now,
@@ -131,4 +134,32 @@ fn the_pace_begins_at_the_time_of_the_slowest_rank_before_its_wait() {
     };
     all.coordinator.note_wait(0, poll);
     assert_eq!(all.coordinator.slowest(), Some(now), "the time before the wait, not its end");
+}
+
+#[test]
+fn deviations_are_kept_by_rank_and_kind() {
+    let deviation = |kind, ms| Deviation { kind, time: Span::millis(ms) };
+    let at = |ms| Time(Span::millis(ms).0);
+    let mut all = processes(3);
+    all.set_outside(2, at(1));
+    assert_eq!(all.deviations(at(9)), [], "before the job begins, all wait for their launcher");
+    all.coordinator.start();
+    all.set_outside(1, at(10));
+    all.processes[1].return_from_outside(at(30));
+    all.set_outside(1, at(40));
+    for time in [250, 100] {
+        all.processes[2].note_deviation(deviation(DeviationKind::SocketTimeout, time));
+        all.processes[0].note_deviation(deviation(DeviationKind::HelperSleep, time));
+    }
+    all.processes[0].note_deviation(deviation(DeviationKind::Threads, 0));
+    let expected = [
+        (0, deviation(DeviationKind::Threads, 0)),
+        (0, deviation(DeviationKind::HelperSleep, 350)),
+        (1, deviation(DeviationKind::Outside, 25)),
+        (2, deviation(DeviationKind::SocketTimeout, 250)),
+    ];
+    assert_eq!(all.deviations(at(45)), expected);
+    all.processes[0].ending = true;
+    all.set_outside(0, at(50));
+    assert_eq!(all.deviations(at(60)).len(), 4, "programs may leave in different ways");
 }

@@ -19,6 +19,7 @@
 //!  24  address (20 bytes: IP as IPv6 or IPv4-mapped 16, port 2, 4 or 6, zero)
 //!  44  the UDP payload
 //!  WAIT:    flags = the reason of the wait ([`WaitReason`])
+//!  DEVIATION: flags = its kind ([`DeviationKind`])
 //! ```
 //!
 //! In a packet to the emulator the address is the destination. In a packet from the emulator it is the
@@ -76,7 +77,8 @@ pub enum FrameKind {
     /// The emulator's answer to a hello that it accepts: [`Welcome`].
     Welcome = 2,
     /// The emulator's refusal of an endpoint, with the reason as text. The emulator then closes the
-    /// connection, unless a process in virtual time has attached another endpoint on it.
+    /// connection, unless a process in virtual time has attached another endpoint on it. As the first frame of a
+    /// process: an endpoint asks for no host, because the process found none for it.
     Refused = 3,
     /// A packet from or to an endpoint: [`PacketFrame`].
     Packet = 4,
@@ -95,20 +97,19 @@ pub enum FrameKind {
     Close = 10,
     /// A process in virtual time enters MPI_Finalize. The body is its time in nanoseconds (u64).
     Ending = 11,
-    /// More than one thread of a process in virtual time calls the provider, so that its times depend on the machine. The
-    /// body is empty.
-    Threads = 12,
+    /// A process in virtual time reports what makes its times depend on the machine: [`Deviation`].
+    Deviation = 12,
 }
 
 impl FrameKind {
     fn from_byte(byte: u8) -> Option<Self> {
         use FrameKind::{
-            Close, Command, Ending, Hello, Nobody, Packet, Refused, Reply, Resume, Threads, Wait,
+            Close, Command, Deviation, Ending, Hello, Nobody, Packet, Refused, Reply, Resume, Wait,
             Welcome,
         };
         let all = [
             Hello, Welcome, Refused, Packet, Nobody, Command, Reply, Wait, Resume, Close, Ending,
-            Threads,
+            Deviation,
         ];
         all.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -117,8 +118,8 @@ impl FrameKind {
 /// The reason why received bytes are not a valid frame of the emulator protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// The first byte is no known kind of frame, the receiver does not expect that kind now, or a wait has an unknown
-    /// reason.
+    /// The first byte is no known kind of frame, the receiver does not expect that kind now, or the reason of a wait or the kind
+    /// of a deviation is unknown.
     Kind(u8),
     /// A frame of this kind cannot have this length in bytes.
     Length(FrameKind, usize),
@@ -132,7 +133,9 @@ pub enum FrameError {
 impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Kind(byte) => write!(f, "unexpected frame kind or wait reason {byte:#04x}"),
+            Self::Kind(byte) => {
+                write!(f, "unexpected kind of frame, wait or deviation {byte:#04x}")
+            }
             Self::Length(kind, len) => write!(f, "a {kind:?} frame cannot have {len} bytes"),
             Self::Magic => {
                 f.write_str("the other side is another program or another version of squall")
@@ -571,6 +574,78 @@ impl Resume {
     }
 }
 
+/// A reason why the times of a process depend on the machine, although its clock is virtual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum DeviationKind {
+    /// More than one thread calls the provider. The time is zero.
+    Threads = 0,
+    /// A thread that never calls the provider slept while the clock stood still, and advanced the clock by this time.
+    HelperSleep = 1,
+    /// The application set a timeout of a socket (SO_RCVTIMEO, SO_SNDTIMEO), which passes in real time.
+    SocketTimeout = 2,
+    /// The process waited for something outside of the network for this real time.
+    Outside = 3,
+    /// The process used this CPU time without a call, and the others no longer waited for it.
+    LongComputation = 4,
+}
+
+impl DeviationKind {
+    const ALL: [Self; 5] = [
+        Self::Threads,
+        Self::HelperSleep,
+        Self::SocketTimeout,
+        Self::Outside,
+        Self::LongComputation,
+    ];
+
+    /// Returns the time of two deviations of this kind together. Timeouts and computations count by the longest, and
+    /// others by their sum.
+    #[must_use]
+    pub fn sum(self, one: Span, other: Span) -> Span {
+        match self {
+            Self::SocketTimeout | Self::LongComputation => one.max(other),
+            Self::Threads | Self::HelperSleep | Self::Outside => {
+                Span(one.0.saturating_add(other.0))
+            }
+        }
+    }
+}
+
+/// Body of a [`FrameKind::Deviation`] frame: what makes the times of a process depend on the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deviation {
+    /// Kind of the deviation, which gives its time a meaning.
+    pub kind: DeviationKind,
+    /// Time of the deviation, virtual or real.
+    pub time: Span,
+}
+
+impl Deviation {
+    /// Encodes the deviation as a frame of the emulator protocol.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEAD + 8] {
+        let mut frame = [0; HEAD + 8];
+        (frame[0], frame[1], frame[4]) = (FrameKind::Deviation as u8, self.kind as u8, 8);
+        frame[HEAD..].copy_from_slice(&self.time.0.to_le_bytes());
+        frame
+    }
+
+    /// Decodes a [`FrameKind::Deviation`] frame.
+    ///
+    /// # Errors
+    /// The frame has another length, or an unknown kind.
+    pub fn decode(frame: &Frame<'_>) -> Result<Self, FrameError> {
+        let bytes: &[u8; HEAD + 8] = frame
+            .bytes
+            .try_into()
+            .map_err(|_| FrameError::Length(frame.kind, frame.bytes.len()))?;
+        let kind = DeviationKind::ALL.into_iter().find(|kind| *kind as u8 == bytes[1]);
+        let kind = kind.ok_or(FrameError::Kind(bytes[1]))?;
+        Ok(Self { kind, time: Span(u64_at(bytes, HEAD)) })
+    }
+}
+
 /// Bit of the welcome's flags: the emulated switches trim packets.
 const TRIMS: u32 = 1;
 /// Bit of the welcome's flags: the rules of virtual time follow.
@@ -721,6 +796,22 @@ mod tests {
         let short = encode(FrameKind::Resume, &[0; 15]);
         let frame = Frame::first(&short).unwrap().unwrap();
         assert!(matches!(Resume::decode(&frame), Err(FrameError::Length(..))));
+    }
+
+    #[test]
+    fn deviations_survive_the_round_trip_and_unknown_ones_are_refused() {
+        for kind in DeviationKind::ALL {
+            let deviation = Deviation { kind, time: Span(1 << 40) };
+            let bytes = deviation.encode();
+            assert_eq!(Deviation::decode(&Frame::first(&bytes).unwrap().unwrap()), Ok(deviation));
+        }
+        let mut other = encode(FrameKind::Deviation, &[0; 8]);
+        other[1] = DeviationKind::ALL.len() as u8;
+        let frame = Frame::first(&other).unwrap().unwrap();
+        assert_eq!(Deviation::decode(&frame), Err(FrameError::Kind(5)));
+        let short = encode(FrameKind::Deviation, &[0; 7]);
+        let frame = Frame::first(&short).unwrap().unwrap();
+        assert!(matches!(Deviation::decode(&frame), Err(FrameError::Length(..))));
     }
 
     #[test]

@@ -119,7 +119,10 @@ pub fn attach(
     }
     let host = spec.host_of(job_rank);
     let hello = |addr, host| Hello { addr, host, process: std::process::id(), job_rank }.encode();
-    let attached = host.map_err(|text| io::Error::new(ErrorKind::InvalidInput, text));
+    let attached = host.map_err(|text| {
+        report_refusal(spec, &text);
+        io::Error::new(ErrorKind::InvalidInput, text)
+    });
     let attached = attached.and_then(|host| {
         if spec.virtual_time {
             let addr = SocketAddr::new(config.bind.ip(), 0);
@@ -142,6 +145,13 @@ pub fn attach(
         };
         io::Error::new(error.kind(), format!("emulator {}: {error}{cure}", spec.path.display()))
     })
+}
+
+/// Reports to the emulator that an endpoint of this process has no host, so that the summary of the job has the reason.
+fn report_refusal(spec: &EmulatorSpec, why: &str) {
+    let report = frame::encode(FrameKind::Refused, why.as_bytes());
+    // The process fails with the same reason, whether or not the emulator learns of it.
+    let _ = UnixStream::connect(&spec.path).and_then(|mut stream| stream.write_all(&report));
 }
 
 impl EmulatorPort {

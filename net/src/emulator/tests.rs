@@ -305,7 +305,7 @@ fn errors_of_attaching_name_the_cause() {
     let (spec, _) = emulator(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(), |_, _| ());
     let error =
         EmulatorPort::attach(&spec, JobRank::default(), &config()).err().unwrap().to_string();
-    assert!(error.contains("unexpected frame kind or wait reason 0x53"), "{error}");
+    assert!(error.contains("unexpected kind of frame, wait or deviation 0x53"), "{error}");
 
     let anywhere = PortConfig { bind: "0.0.0.0:0".parse().unwrap(), ..config() };
     let error =

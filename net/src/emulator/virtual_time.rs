@@ -18,8 +18,8 @@ use std::time::Duration;
 use socket2::SockRef;
 
 use super::frame::{
-    self, Frame, FrameError, FrameKind, MAX_FRAME, PacketFrame, Resume, VirtualTimeRules, Wait,
-    WaitReason, Welcome, encode,
+    self, Deviation, Frame, FrameError, FrameKind, MAX_FRAME, PacketFrame, Resume,
+    VirtualTimeRules, Wait, WaitReason, Welcome, encode,
 };
 use super::shared::SharedStream;
 use super::{
@@ -376,9 +376,9 @@ impl VirtualClock {
         }
     }
 
-    /// Reports to the emulator that several threads of the process call the provider.
-    pub fn announce_threads(&self) {
-        self.lock().outgoing.extend_from_slice(&encode(FrameKind::Threads, &[]));
+    /// Reports to the emulator what makes the times of the process depend on the machine.
+    pub fn announce_deviation(&self, deviation: Deviation) {
+        self.lock().outgoing.extend_from_slice(&deviation.encode());
     }
 
     /// Reports to the emulator that the program ends. From now on the run need not be repeatable.

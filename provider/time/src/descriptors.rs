@@ -473,3 +473,29 @@ unsafe extern "C-unwind" fn epoll_pwait2(
 fn wait_for_set(set: c_int, timeout: Option<u64>, wait: impl Fn(Option<u64>) -> c_int) -> c_int {
     wait_until_ready(timeout, |clock| Watched::of(clock, [set].into_iter()), wait).0
 }
+
+/// Sets an option of a socket: setsockopt(2). Reports timeouts to the provider, because they pass in real time.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: libc::socklen_t,
+) -> c_int {
+    // SAFETY: the arguments are those of the caller, who promised what setsockopt(2) demands.
+    let status = unsafe { real::setsockopt(fd, level, name, value, len) };
+    if status == 0
+        && level == libc::SOL_SOCKET
+        && [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO].contains(&name)
+    {
+        // SAFETY: the kernel has read a time of this type from the address, for it has accepted the option; the address
+        // need not be aligned.
+        let timeout = unsafe { value.cast::<timeval>().read_unaligned() };
+        let timeout = duration_of_timeval(&timeout).filter(|timeout| *timeout > 0);
+        if let (Some(timeout), Some(clock)) = (timeout, VirtualClock::get()) {
+            clock.note_socket_timeout(timeout);
+        }
+    }
+    status
+}

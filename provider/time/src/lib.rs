@@ -29,7 +29,7 @@
 //!
 //! Programs that read the time-stamp counter of an x86-64 processor get virtual time with
 //! SQUALL_TIME_TSC=trap. Not covered are programs that call the kernel's vDSO themselves, other
-//! system calls by `syscall`, timeouts of sockets (SO_RCVTIMEO), and sets of `select` with more
+//! system calls by `syscall`, timeouts of sockets (SO_RCVTIMEO), which are reported, and sets of `select` with more
 //! than FD_SETSIZE bits. A signal ends a wait in virtual time late, unless it is that of a timer: the
 //! wait runs to its end, or to the end of its slice of 1 ms.
 //!
@@ -88,6 +88,8 @@ pub struct ClockTable {
     /// Has the provider call `expire` with the time of its clock (as `now`) when this is `next` or later. `expire` ends the
     /// timers of the program that are due, and returns the next such time; the highest number is none.
     pub set_timer: extern "C" fn(next: u64, expire: extern "C" fn(u64) -> u64),
+    /// Called when the program sets a timeout of a socket, of `ns` nanoseconds, which passes in real time.
+    pub socket_timeout: extern "C" fn(ns: u64),
 }
 
 /// Puts the process into virtual time. The table must stay valid for the life of the process.

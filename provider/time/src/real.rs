@@ -239,6 +239,9 @@ functions! {
         fd: c_int, to: *mut c_void, size: size_t, room: size_t
     ) -> ssize_t = fail_with_enosys() as ssize_t;
     fn close(fd: c_int) -> c_int = fail_with_enosys();
+    fn setsockopt(
+        fd: c_int, level: c_int, name: c_int, value: *const c_void, len: libc::socklen_t
+    ) -> c_int = fail_with_enosys();
 
     fn pause() -> c_int = fail_with_enosys();
     fn sigsuspend(mask: Mask) -> c_int = fail_with_enosys();
@@ -255,6 +258,10 @@ functions! {
     fn execv(path: *const c_char, words: Words) -> c_int = fail_with_enosys();
     fn execvp(name: *const c_char, words: Words) -> c_int = fail_with_enosys();
     fn execvpe(name: *const c_char, words: Words, environment: Words) -> c_int = fail_with_enosys();
+    fn fexecve(fd: c_int, words: Words, environment: Words) -> c_int = fail_with_enosys();
+    fn execveat(
+        folder: c_int, path: *const c_char, words: Words, environment: Words, flags: c_int
+    ) -> c_int = fail_with_enosys();
     fn system(command: *const c_char) -> c_int = fail_with_enosys();
     fn popen(command: *const c_char, mode: *const c_char) -> *mut libc::FILE = null_mut();
     fn posix_spawn(

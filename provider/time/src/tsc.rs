@@ -402,6 +402,12 @@ executing! {
     fn execvp(name: *const c_char, words: Strings) -> c_int;
     /// Executes a program that is searched in PATH, with an environment: execvpe(3).
     fn execvpe(name: *const c_char, words: Strings, environment: Strings) -> c_int;
+    /// Executes the program of a descriptor: fexecve(3).
+    fn fexecve(fd: c_int, words: Strings, environment: Strings) -> c_int;
+    /// Executes a program of a folder: execveat(2).
+    fn execveat(
+        folder: c_int, path: *const c_char, words: Strings, environment: Strings, flags: c_int
+    ) -> c_int;
     /// Runs a command of the shell: system(3).
     fn system(command: *const c_char) -> c_int;
     /// Runs a command of the shell with a pipe: popen(3).
@@ -416,6 +422,97 @@ executing! {
         pid: *mut libc::pid_t, name: *const c_char, actions: *const c_void, attributes: *const c_void,
         words: Strings, environment: Strings
     ) -> c_int;
+}
+
+/// Largest number of words of a program that `execl` and its kin take here. Programs write such lists by hand.
+const MOST_WORDS: usize = 1023;
+/// Number of arguments that a function gets in registers.
+const IN_REGISTERS: usize = 6;
+const EXECL: usize = 0;
+const EXECLE: usize = 1;
+const EXECLP: usize = 2;
+
+/// Executes a program for a function whose arguments are a path, a list of words that ends with NULL, and with [`EXECLE`] an
+/// environment.
+///
+/// # Safety
+/// `first` has the addresses of the first arguments, [`IN_REGISTERS`] of them, and `further` those behind.
+unsafe extern "C" fn execute_list(function: usize, first: Strings, further: Strings) -> c_int {
+    let argument = |index: usize| match index.checked_sub(IN_REGISTERS) {
+        // SAFETY: the first arguments are all there, whether or not the caller gave them.
+        None => unsafe { *first.add(index) },
+        // SAFETY: an argument is read only if the one before it was given and did not end the list.
+        Some(behind) => unsafe { *further.add(behind) },
+    };
+    let mut words = [null_mut(); MOST_WORDS + 1];
+    let mut count = 0;
+    loop {
+        let word = argument(count + 1);
+        if word.is_null() {
+            break;
+        }
+        match words.get_mut(count) {
+            Some(place) if count < MOST_WORDS => *place = word,
+            _ => {
+                real::set_errno(libc::E2BIG);
+                return -1;
+            }
+        }
+        count += 1;
+    }
+    let path = argument(0).cast_const();
+    let words: Strings = words.as_ptr();
+    // SAFETY: the caller promised a path, words and an environment as execve(2) demands them. The array of the words ends
+    // with NULL, and lives until the call returns.
+    unsafe {
+        match function {
+            EXECL => execv(path, words),
+            EXECLP => execvp(path, words),
+            _ => execve(path, words, argument(count + 2).cast::<*mut c_char>().cast_const()),
+        }
+    }
+}
+
+/// Defines replacements of functions that execute programs with a list of words. Rust cannot define functions with a variable
+/// number of arguments, so they store their registers behind each other.
+macro_rules! executing_lists {
+    ($($(#[$about:meta])* fn $name:ident = $function:ident;)*) => {
+        $(
+            $(#[$about])*
+            // SAFETY: the calling convention of C on x86-64 has the first six arguments in these registers, and further ones
+            // above the address of the caller. The stack is aligned to 16 bytes at the call, and as before at the return.
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            unsafe extern "C-unwind" fn $name() -> c_int {
+                core::arch::naked_asm!(
+                    "sub rsp, 56",
+                    "mov [rsp], rdi",
+                    "mov [rsp + 8], rsi",
+                    "mov [rsp + 16], rdx",
+                    "mov [rsp + 24], rcx",
+                    "mov [rsp + 32], r8",
+                    "mov [rsp + 40], r9",
+                    "mov edi, {function}",
+                    "mov rsi, rsp",
+                    "lea rdx, [rsp + 64]",
+                    "call {execute}",
+                    "add rsp, 56",
+                    "ret",
+                    function = const $function,
+                    execute = sym execute_list,
+                )
+            }
+        )*
+    };
+}
+
+executing_lists! {
+    /// Executes a program: execl(3).
+    fn execl = EXECL;
+    /// Executes a program with an environment: execle(3).
+    fn execle = EXECLE;
+    /// Executes a program that is searched in PATH: execlp(3).
+    fn execlp = EXECLP;
 }
 
 /// Creates a child that is about to execute a program: vfork(2). Calls fork(2) instead, for which

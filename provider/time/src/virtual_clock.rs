@@ -168,6 +168,11 @@ impl VirtualClock {
         Err(left)
     }
 
+    /// Reports to the provider that the program has set a timeout of a socket, in nanoseconds.
+    pub(crate) fn note_socket_timeout(self, ns: u64) {
+        call_provider(|| (self.0.socket_timeout)(ns));
+    }
+
     /// Reports to the provider that the program ends.
     pub(crate) fn announce_end(self) {
         call_provider(|| (self.0.ending)());

@@ -45,10 +45,14 @@ fn program() -> &'static Path {
 /// Runs a test of the C program. A library that does not wait in virtual time would let some of
 /// them wait for ever.
 fn run(test: &str) {
+    run_words(&[test]);
+}
+
+fn run_words(words: &[&str]) {
     let program = program();
     let mut command = Command::new("timeout");
     command.args(["--kill-after=10", "120", "env"]);
-    command.arg(format!("LD_PRELOAD={}", library().display())).arg(program).arg(test);
+    command.arg(format!("LD_PRELOAD={}", library().display())).arg(program).args(words);
     finish(&mut command);
 }
 
@@ -113,8 +117,21 @@ fn timers_raise_signals_at_virtual_times() {
 }
 
 #[test]
+fn timeouts_of_sockets_are_reported() {
+    run("sockets");
+}
+
+#[test]
 fn the_counter_shows_virtual_time() {
     run("counter");
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn an_executed_program_has_the_library_and_the_trap() {
+    for how in ["execl", "execlp", "execle", "few-words", "execv", "execvp", "fexecve"] {
+        run_words(&["execution", how]);
+    }
 }
 
 #[test]

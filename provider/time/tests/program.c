@@ -24,6 +24,7 @@
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/select.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
@@ -59,6 +60,7 @@ struct clock_table {
 	void (*begin)(uint64_t);
 	int (*yields)(void);
 	void (*set_timer)(uint64_t, uint64_t (*)(uint64_t));
+	void (*socket_timeout)(uint64_t);
 };
 
 static uint64_t virtual_time = BEGIN;
@@ -149,8 +151,18 @@ static int yields(void)
 	return must_yield;
 }
 
+/* The last timeout of a socket that the program has set. It is volatile, because compilers assume that setsockopt calls no
+ * function of this file. */
+static volatile uint64_t timeout_of_socket;
+
+static void note_socket_timeout(uint64_t ns)
+{
+	errno = EIO;
+	timeout_of_socket = ns;
+}
+
 static struct clock_table table = { sizeof table, now, wait_until, owns, CALENDAR, end, create, begin_thread, yields,
-	set_timer };
+	set_timer, note_socket_timeout };
 
 static int (*registration(void))(const struct clock_table *)
 {
@@ -1078,9 +1090,63 @@ static void test_counter(void)
 	CHECK(signal(SIGSEGV, SIG_DFL) == leave_fault);
 	CHECK(read_counter() > ticks);
 }
+
+/* Executes this program in each way, from a thread in which reads of the counter trap. */
+static void test_execution(const char *how)
+{
+	static char *words[] = { "program", "executed", "2", "3", "4", "5", "6", "7", "8", NULL };
+	char *few[] = { "LD_PRELOAD=", "SQUALL_TIME_TSC=trap", NULL };
+	const char *self = "/proc/self/exe";
+	char preload[4096];
+
+	snprintf(preload, sizeof preload, "LD_PRELOAD=%s", getenv("LD_PRELOAD"));
+	few[0] = preload;
+	CHECK(setenv("SQUALL_TIME_TSC", "trap", 1) == 0);
+	enter_virtual_time();
+	CHECK(read_counter() > 0);
+	if (strcmp(how, "execl") == 0)
+		execl(self, "program", "executed", "2", "3", "4", "5", "6", "7", "8", NULL);
+	else if (strcmp(how, "execlp") == 0)
+		execlp(self, "program", "executed", "2", "3", "4", "5", "6", "7", "8", NULL);
+	else if (strcmp(how, "execle") == 0)
+		execle(self, "program", "executed", "2", "3", "4", "5", "6", "7", "8", NULL, few);
+	else if (strcmp(how, "few-words") == 0)
+		execle(self, "program", "executed", NULL, few);
+	else if (strcmp(how, "execv") == 0)
+		execv(self, words);
+	else if (strcmp(how, "execvp") == 0)
+		execvp(self, words);
+	else if (strcmp(how, "fexecve") == 0)
+		fexecve(open(self, O_RDONLY | O_CLOEXEC), words, environ);
+	CHECK(!"the program was executed");
+}
+
+/* Runs in the program that test_execution has executed: it has all words, the library, and the trap in virtual time. */
+static int continue_executed(int argc, char **argv)
+{
+	int mode;
+
+	CHECK(argc == 2 || argc == 9);
+	for (int i = 2; i < argc; i++)
+		CHECK(atoi(argv[i]) == i);
+	enter_virtual_time();
+	CHECK(prctl(PR_GET_TSC, &mode) == 0 && mode == PR_TSC_SIGSEGV);
+	CHECK(read_counter() > 0);
+	return 0;
+}
 #else
 static void test_counter(void)
 {
+}
+
+static void test_execution(const char *how)
+{
+	(void)how;
+}
+
+static int continue_executed(int argc, char **argv)
+{
+	return argc < 0 && argv;
 }
 #endif
 
@@ -1134,6 +1200,31 @@ static void test_threads(void)
 	CHECK(pthread_attr_init(&attributes) == 0 && pthread_attr_setstacksize(&attributes, (size_t)1 << 62) == 0);
 	begun = 0;
 	CHECK(pthread_create(&thread, &attributes, return_argument, NULL) != 0 && begun == 0);
+}
+
+/* Timeouts of sockets pass in real time, and the provider learns of them. */
+static void test_sockets(void)
+{
+	struct timeval timeout = { .tv_sec = 1, .tv_usec = 5 };
+	int on = 1, pair[2];
+
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+	CHECK(setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) == 0);
+	CHECK(timeout_of_socket == 0);
+	enter_virtual_time();
+	CHECK(setsockopt(pair[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on) == 0);
+	CHECK(setsockopt(-1, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) == -1 && errno == EBADF);
+	CHECK(setsockopt(pair[0], SOL_SOCKET, SO_SNDTIMEO, &timeout, 2) == -1 && errno == EINVAL);
+	CHECK(timeout_of_socket == 0);
+	CHECK(setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) == 0);
+	CHECK(timeout_of_socket == SECOND + 5000);
+	timeout.tv_sec = 2;
+	CHECK(setsockopt(pair[0], SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) == 0);
+	CHECK(timeout_of_socket == 2 * SECOND + 5000);
+	timeout_of_socket = 0;
+	timeout = (struct timeval){ 0 };
+	CHECK(setsockopt(pair[0], SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout) == 0);
+	CHECK(timeout_of_socket == 0);
 }
 
 /* Without a table, all functions are the real ones. */
@@ -1204,6 +1295,7 @@ int main(int argc, char **argv)
 		{ "fork", test_fork },		       { "real", test_real },
 		{ "yields", test_yields },	       { "threads", test_threads },
 		{ "timer-descriptors", test_timer_descriptors },
+		{ "sockets", test_sockets },
 		{ "timer-signals", test_timer_signals },	       { "counter", test_counter },
 	};
 	size_t i;
@@ -1214,6 +1306,10 @@ int main(int argc, char **argv)
 			return 0;
 		}
 	}
+	if (argc > 1 && strcmp(argv[1], "executed") == 0)
+		return continue_executed(argc, argv);
+	if (argc == 3 && strcmp(argv[1], "execution") == 0)
+		test_execution(argv[2]);
 	fprintf(stderr, "no test of this name\n");
 	return 2;
 }

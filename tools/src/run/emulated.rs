@@ -11,6 +11,7 @@ use super::job::{Job, JobEnd};
 use super::placement::PlacementArgs;
 use super::preparation::{PreparedJob, Variables, prepare};
 use super::print_line;
+use super::real_time_programs::check_programs;
 use super::record::{Record, is_place};
 use super::switches::Switches;
 use super::virtual_time::{VirtualTimeArgs, describe, preload};
@@ -104,6 +105,7 @@ pub(super) fn run(
     let place = format!("{}{clock},host={}", socket.display(), args.placement.place());
     let mut emulated = emulator_variables(place, record.trace().as_deref())?;
     if in_virtual_time {
+        check_programs(words)?;
         preload(&mut emulated, &provider::search_path()?)?;
     }
     let PreparedJob { command, variables } = prepare(words, true, switches, emulated)?;

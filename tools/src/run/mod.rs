@@ -10,6 +10,7 @@ pub(crate) mod job;
 pub(crate) mod launchers;
 mod placement;
 mod preparation;
+mod real_time_programs;
 pub(crate) mod record;
 mod standard_error;
 mod summary;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::launchers::{Launcher, MPI_IMPLEMENTATIONS, MpiImplementation};
 use super::switches::Switches;
@@ -263,19 +263,15 @@ fn exports_all(list: &str) -> bool {
     list.split(',').any(|name| name == "ALL")
 }
 
-/// Checks that a program can be found as execvp(3) does.
+/// Finds the file of a program as execvp(3) does.
 ///
 /// # Errors
 /// The program does not exist or is not executable.
-fn find(program: &OsStr) -> Result<(), String> {
+pub(super) fn find(program: &OsStr) -> Result<PathBuf, String> {
     let name = Path::new(program);
-    let runs = |file: &Path| {
-        file.metadata()
-            .is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
-    };
     if name.components().count() > 1 {
-        return match runs(name) {
-            true => Ok(()),
+        return match is_program(name) {
+            true => Ok(name.to_owned()),
             false if name.exists() => {
                 Err(format!("{}: not an executable file; chmod +x makes it one", name.display()))
             }
@@ -283,10 +279,16 @@ fn find(program: &OsStr) -> Result<(), String> {
         };
     }
     let folders = variable("PATH").unwrap_or_default();
-    if folders.split(':').any(|folder| runs(&Path::new(folder).join(name))) {
-        return Ok(());
-    }
-    Err(format!("{}: no such program in PATH; load its module, or give its path", name.display()))
+    let found =
+        folders.split(':').map(|folder| Path::new(folder).join(name)).find(|file| is_program(file));
+    found.ok_or_else(|| {
+        format!("{}: no such program in PATH; load its module, or give its path", name.display())
+    })
+}
+
+/// Returns whether a file exists and may be executed.
+pub(super) fn is_program(file: &Path) -> bool {
+    file.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]

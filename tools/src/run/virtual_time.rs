@@ -10,7 +10,7 @@ use crate::doctor::environment::variable;
 use crate::provider;
 use squall_base::Span;
 use squall_emulator::{VirtualTimeConfig, VirtualTimeReport};
-use squall_net::emulator::frame::HostOverhead;
+use squall_net::emulator::frame::{Deviation, DeviationKind, HostOverhead};
 use squall_netsim::settings::Settings;
 
 /// Name of the library that answers the time functions of ranks.
@@ -170,24 +170,22 @@ pub(super) fn describe(report: &VirtualTimeReport) -> String {
     if report.lookahead.span() < SHORT_LOOKAHEAD {
         text += " (below 100 ns: ranks can hardly run at the same time, and the run is slow)";
     }
-    let repeatable = match (report.with_threads.as_slice(), report.was_outside) {
-        ([], false) => {
-            "the same in each run with --compute none, one thread a rank and no encryption"
-                .to_owned()
-        }
-        ([], true) => {
-            "not repeatable: a rank waited for something outside of the network".to_owned()
-        }
-        ([first, rest @ ..], _) => format!(
-            "approximate and not repeatable: several threads of rank {first}{} call libfabric",
-            if rest.is_empty() { String::new() } else { format!(" and of {} more", rest.len()) }
-        ),
+    let repeatable = if report.deviations.is_empty() {
+        "the same in each run with --compute none, one thread a rank and no encryption"
+    } else {
+        "approximate and not repeatable, for these reasons"
     };
     let _ = write!(
         text,
         "\n  {} deliveries, hash {:016x} ({repeatable})",
         report.deliveries, report.hash
     );
+    for (rank, deviation) in report.deviations.iter().take(MOST_LINES) {
+        let _ = write!(text, "\n  deviation of rank {rank}: {}", describe_deviation(*deviation));
+    }
+    if let more @ 1.. = report.deviations.len().saturating_sub(MOST_LINES) {
+        let _ = write!(text, "\n  and {more} more deviations of other ranks");
+    }
     let shown = report.ranks.len().min(MOST_LINES);
     for times in &report.ranks[..shown] {
         let _ = write!(
@@ -213,6 +211,31 @@ pub(super) fn describe(report: &VirtualTimeReport) -> String {
         );
     }
     text
+}
+
+/// Describes in a line what made the times of a rank depend on this machine.
+fn describe_deviation(Deviation { kind, time }: Deviation) -> String {
+    let s = seconds(time);
+    match kind {
+        DeviationKind::Threads => {
+            "several threads call libfabric, in the order in which this machine runs them"
+                .to_owned()
+        }
+        DeviationKind::HelperSleep => format!(
+            "threads that do not call libfabric slept, and advanced the clock by {s:.6} s while the others were blocked"
+        ),
+        DeviationKind::SocketTimeout => {
+            format!(
+                "setsockopt set SO_RCVTIMEO or SO_SNDTIMEO: up to {s:.6} s that pass in real time"
+            )
+        }
+        DeviationKind::Outside => {
+            format!("waited for something outside of the network, {s:.3} s of real time")
+        }
+        DeviationKind::LongComputation => format!(
+            "computed for {s:.3} s of CPU time without a call, and the others did not wait for its answers"
+        ),
+    }
 }
 
 fn seconds(span: Span) -> f64 {
