@@ -45,6 +45,8 @@ const DEADLOCK: Span = Span::secs(10);
 /// Real time after which the job begins although a rank waits for something outside of the network,
 /// perhaps for a rank that waits for the network.
 const START_PATIENCE: Span = Span::secs(1);
+/// Further real time of this kind for each rank: a launcher takes longer to let many ranks go on.
+const START_PATIENCE_OF_RANK: Span = Span::millis(10);
 /// CPU time since a process resumed that counts as the provider's and not as computation.
 const UNCERTAIN_CPU: Span = Span::millis(5);
 /// Largest number of ranks that the message about a deadlock lists.
@@ -132,6 +134,9 @@ struct ProcessInfo {
     place: u32,
     /// Threads of the process at the last check since it resumed; `None` before the first check.
     last_check: Option<ThreadActivity>,
+    /// The process ran at an earlier check since it resumed. Only then its threads are looked at: reading their state takes
+    /// longer than most processes run.
+    ran_before: bool,
     /// CPU times of its threads at the first check after it resumed; `None` before that check.
     first_cpu: Option<BTreeMap<u32, Span>>,
     /// Virtual time at which the process last resumed.
@@ -711,6 +716,7 @@ impl Relay {
                 rank: hello.job_rank.rank,
                 place,
                 last_check: None,
+                ran_before: false,
                 first_cpu: None,
                 resumed: all.rules.origin,
                 ending: false,
@@ -863,7 +869,7 @@ impl Relay {
             }
             for (number, resume) in woken {
                 let info = &mut all.processes[number as usize];
-                (info.first_cpu, info.resumed) = (None, resume.now);
+                (info.first_cpu, info.ran_before, info.resumed) = (None, false, resume.now);
                 let slot = info.slot;
                 if let Some(Some(client)) = self.clients.get_mut(slot) {
                     client.push(&resume.encode());
@@ -896,7 +902,8 @@ impl Relay {
         if !settled {
             all.settled_since = None;
         }
-        let patient = settled && clock().since(since) >= START_PATIENCE;
+        let patience = Span(START_PATIENCE.0 + START_PATIENCE_OF_RANK.0 * there as u64);
+        let patient = settled && clock().since(since) >= patience;
         if there < expected.max(1) || !(ready || patient) {
             return;
         }
@@ -965,6 +972,9 @@ impl Relay {
         for number in 0..u32::try_from(all.processes.len()).unwrap_or(u32::MAX) {
             let activity = all.coordinator.processes[number as usize].activity;
             if !matches!(activity, Activity::Running(_)) {
+                continue;
+            }
+            if !std::mem::replace(&mut all.processes[number as usize].ran_before, true) {
                 continue;
             }
             let name = all.name(number);

@@ -18,7 +18,7 @@ mod threads;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::collections::BTreeSet;
-use std::sync::Once;
+use std::sync::{Arc, Once};
 
 use parking_lot::Mutex;
 use squall_base::{Span, Time};
@@ -26,7 +26,7 @@ use squall_net::emulator::frame::{Deviation, DeviationKind, WaitReason};
 use squall_net::emulator::virtual_time::{self, Progress, VirtualClock};
 
 use crate::clock::hooks::{self, Hooks, Peek};
-use crate::waiting::open_endpoints;
+use crate::waiting::open_endpoints::{self, OpenEndpoint};
 
 /// Number of empty polls in a row after which a thread waits for a packet or timer.
 const IDLE_AFTER: i32 = 2;
@@ -52,7 +52,8 @@ const MOST_PEEKS: usize = 4096;
 /// Number of pairs of readings of the CPU time from which the cost of one reading is taken.
 const READINGS: u32 = 64;
 
-/// Largest number of rounds of [`serve_endpoints`]. A round follows if the one before made progress.
+/// Largest number of rounds of [`serve_endpoints`]. A round follows if the one before made progress and left something
+/// that is due.
 const MOST_TURNS: u32 = 64;
 
 /// Number of empty polls in a row, between which the application did nothing else. A new peek makes it
@@ -271,12 +272,16 @@ fn serve_due_timers(clock: &VirtualClock) -> Option<Time> {
 /// Makes every endpoint receive packets, answer them and handle its timers. The caller holds no
 /// lock of an endpoint. Returns whether an endpoint made progress.
 fn serve_endpoints() -> bool {
+    let Some(clock) = virtual_time::clock() else { return false };
     let endpoints = open_endpoints::all();
     let mut busy = false;
     for _ in 0..MOST_TURNS {
         let again = endpoints.iter().fold(false, |busy, ep| busy | ep.try_progress());
         busy |= again;
-        if !again {
+        // A turn handles everything that is due, unless that is too much for one.
+        let is_due =
+            |ep: &Arc<dyn OpenEndpoint>| ep.next_timeout().is_some_and(|at| at <= clock.now());
+        if !again || !endpoints.iter().any(is_due) {
             break;
         }
     }

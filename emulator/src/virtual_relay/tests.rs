@@ -31,6 +31,7 @@ fn processes(count: u32) -> VirtualProcesses {
             pid: 1_000 + number,
             rank: Some(number),
             last_check: None,
+            ran_before: false,
             first_cpu: None,
             resumed: ORIGIN,
             ending: false,
