@@ -480,7 +480,7 @@ macro_rules! executing_lists {
         $(
             $(#[$about])*
             // SAFETY: the calling convention of C on x86-64 has the first six arguments in these registers, and further ones
-            // above the address of the caller. The stack is aligned to 16 bytes at the call, and as before at the return.
+            // above the address of the caller. The stack is aligned to 16 bytes at the call, and has its old height at the return.
             #[unsafe(no_mangle)]
             #[unsafe(naked)]
             unsafe extern "C-unwind" fn $name() -> c_int {
