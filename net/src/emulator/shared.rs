@@ -175,15 +175,13 @@ impl SharedStream {
 
     /// Waits until the emulator wakes the process, for this time at most. Returns whether it did.
     pub(super) fn sleep(&self, most: Duration) -> bool {
-        let word = self.segment.flag(ASLEEP);
-        wait_while(word, 1, most);
-        word.load(Ordering::SeqCst) == 0
+        wait_while(self.segment.flag(ASLEEP), 1, most)
     }
 
     /// Waits for this time.
     pub(super) fn pause(&self, time: Duration) {
         let word = self.segment.flag(ASLEEP);
-        wait_while(word, word.load(Ordering::Relaxed), time);
+        let _ = wait_while(word, word.load(Ordering::Relaxed), time);
     }
 
     /// Wakes the process, so that it reads what was written to it.
@@ -197,17 +195,18 @@ impl SharedStream {
     }
 }
 
-/// Sleeps while a word that processes share has this value, for `most` at most.
-fn wait_while(word: &AtomicU32, value: u32, most: Duration) {
+/// Sleeps while a word that processes share has this value, for `most` at most. Returns false after that time.
+fn wait_while(word: &AtomicU32, value: u32, most: Duration) -> bool {
     let time = libc::timespec {
         tv_sec: libc::time_t::try_from(most.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: most.subsec_nanos().into(),
     };
     // SAFETY: futex(2) with FUTEX_WAIT reads the word, which lives as long as the reference, and the time on this
     // function's stack.
-    unsafe {
+    let rc = unsafe {
         libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &raw const time)
     };
+    rc == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ETIMEDOUT)
 }
 
 /// Creates memory for two processes whose pages are all there: later a shortage of memory would raise a signal.
@@ -364,9 +363,13 @@ mod tests {
                 if process.read(&mut got).expect("bytes") == 4 {
                     return got;
                 }
-                process.sleep(Duration::from_secs(60));
+                assert!(process.sleep(Duration::from_secs(30)), "nobody wakes it");
             }
         });
+        while emulator.segment.flag(ASLEEP).load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(50));
         assert_eq!(emulator.write(b"wake"), 4);
         emulator.wake();
         assert_eq!(&sleeper.join().expect("no panic"), b"wake");
