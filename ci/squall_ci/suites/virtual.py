@@ -199,7 +199,16 @@ def check_shared_cards(virtual: Virtual, tally: Tally) -> None:
 def check_places(virtual: Virtual, tally: Tally) -> None:
     """Starts more ranks than have hosts: the job ends soon, with the reason."""
     # The emulator refuses a rank of so large a job, or the last rank finds no host.
-    alone = [*virtual.command("star:4", "--hosts", "0x2,1"), "env", "PMI_RANK=3", "PMI_SIZE=4", virtual.job, "barrier", 0, 1]
+    alone: list[Word] = [
+        *virtual.command("star:4", "--hosts", "0x2,1"),
+        "env",
+        "PMI_RANK=3",
+        "PMI_SIZE=4",
+        virtual.job,
+        "barrier",
+        0,
+        1,
+    ]
     why = "name more hosts, or start fewer ranks"
     for name, result in (
         ("more ranks than", virtual.run_job("star:4", 4, "barrier", 0, 1, options=["--hosts", "0x2,1"], timeout=SOON)),
