@@ -32,6 +32,8 @@ use super::relay::{JOB_IS_STUCK, Relay};
 const BEFORE_ORIGIN: Span = Span::secs(2);
 /// Interval in real time at which the relay checks the processes that run.
 const CHECK_INTERVAL: Span = Span::millis(10);
+/// Inverse of the largest share of its time that the relay spends on these checks.
+const CHECK_SHARE: u64 = 10;
 /// CPU time without a call after which the others no longer wait for a process, if computation
 /// takes no virtual time, or no longer stop at its arrivals. The process may be polling memory that
 /// another rank has to write.
@@ -212,8 +214,9 @@ pub(super) struct VirtualProcesses {
     began: Option<Time>,
     /// Real time at which the job ended.
     ended: Option<Time>,
-    /// Real time of the last check of the processes that run.
+    /// Real time at which the last check of the processes that run ended, and the time that it took.
     checked_at: Time,
+    check_time: Span,
     /// True if a warning was printed that a rank computed for too long.
     warned: bool,
     /// The start of the current pace; `None` without one.
@@ -260,6 +263,7 @@ impl VirtualProcesses {
             began: None,
             ended: None,
             checked_at: clock(),
+            check_time: Span::ZERO,
             warned: false,
             paced_since: None,
             quiet_since: (None, origin),
@@ -445,14 +449,18 @@ impl Relay {
                 match key {
                     STOP => self.stopped = true,
                     LISTENER => {
-                        let Some(slot) = self.accept(report) else {
+                        // All that wait: the ranks of a job come at once, and give up after a while.
+                        let mut accepted = 0;
+                        while let Some(slot) = self.accept(report) {
+                            accepted += 1;
+                            if let Some(client) = &self.clients[slot] {
+                                let data = EventData::new_u64(slot as u64);
+                                epoll::add(&set, &client.stream, data, EventFlags::IN)?;
+                            }
+                        }
+                        if accepted == 0 {
                             // Perhaps for lack of descriptors: do not spin on the listener.
                             std::thread::sleep(Duration::from_millis(10));
-                            continue;
-                        };
-                        if let Some(client) = &self.clients[slot] {
-                            let data = EventData::new_u64(slot as u64);
-                            epoll::add(&set, &client.stream, data, EventFlags::IN)?;
                         }
                     }
                     slot => self.serve_process(slot as usize, true, report),
@@ -965,10 +973,10 @@ impl Relay {
     fn check_running_processes(&mut self, report: &mut dyn FnMut(fmt::Arguments<'_>)) {
         let now = clock();
         let Some(all) = &mut self.virtual_time else { return };
-        if now.since(all.checked_at) < CHECK_INTERVAL {
+        // While many processes start, a check takes longer than the interval.
+        if now.since(all.checked_at) < CHECK_INTERVAL.max(Span(all.check_time.0 * CHECK_SHARE)) {
             return;
         }
-        all.checked_at = now;
         for number in 0..u32::try_from(all.processes.len()).unwrap_or(u32::MAX) {
             let activity = all.coordinator.processes[number as usize].activity;
             if !matches!(activity, Activity::Running(_)) {
@@ -1012,6 +1020,7 @@ impl Relay {
                 all.coordinator.set_absent(number, Activity::Outside);
             }
         }
+        (all.checked_at, all.check_time) = (clock(), clock().since(now));
     }
 
     /// Returns what the job did in virtual time; `None` if the network's clock is real.

@@ -45,6 +45,8 @@ pub const RECEIVE_BUFFER: usize = 8 << 20;
 
 /// Time for which an endpoint waits for the emulator's answer to its hello.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time like [`ATTACH_TIMEOUT`] in virtual time, where jobs have many more ranks than the machine has processors.
+const VIRTUAL_ATTACH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Largest length in bytes of the emulator's answer to a hello.
 const LONGEST_ANSWER: usize = 4096;
 /// Number of bytes that one system call reads at most.
@@ -409,8 +411,9 @@ fn greet(
     local: SocketAddr,
 ) -> io::Result<(UnixStream, Welcome)> {
     let mut stream = UnixStream::connect(&spec.path)?;
-    stream.set_read_timeout(Some(ATTACH_TIMEOUT))?;
-    stream.set_write_timeout(Some(ATTACH_TIMEOUT))?;
+    let patience = if spec.virtual_time { VIRTUAL_ATTACH_TIMEOUT } else { ATTACH_TIMEOUT };
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
     let mut bytes = Vec::new();
     stream.write_all(hello)?;
     loop {
@@ -431,7 +434,7 @@ fn greet(
             ErrorKind::WouldBlock => io::Error::new(
                 ErrorKind::TimedOut,
                 format!(
-                    "the emulator did not answer within {ATTACH_TIMEOUT:?}: it is stopped or has no \
+                    "the emulator did not answer within {patience:?}: it is stopped or has no \
                      processor; look at its process, or start it anew with `squall emulate up`"
                 ),
             ),

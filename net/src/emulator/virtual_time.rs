@@ -23,8 +23,8 @@ use super::frame::{
 };
 use super::shared::SharedStream;
 use super::{
-    ATTACH_TIMEOUT, EmulatorSpec, MOST_ERRORS, READ, UnreachableReason, frame_of, greet, invalid,
-    meta_of,
+    EmulatorSpec, MOST_ERRORS, READ, UnreachableReason, VIRTUAL_ATTACH_TIMEOUT, frame_of, greet,
+    invalid, meta_of,
 };
 use crate::base::{Rate, Span, Time, TrafficClass, Train, entropy_count};
 use crate::{Burst, Counters, NetError, Port, PortConfig, RecvReport, RxMeta, SendReport};
@@ -405,7 +405,7 @@ impl VirtualClock {
         let mut state = self.lock();
         state.outgoing.extend_from_slice(hello);
         state.write(true)?;
-        let (kind, len) = state.read_frame(Some(ATTACH_TIMEOUT))?;
+        let (kind, len) = state.read_frame(Some(VIRTUAL_ATTACH_TIMEOUT))?;
         let (start, end) = (state.start, state.start + len);
         state.start = end;
         let body = &state.inbox[start + frame::HEAD..end];
@@ -516,7 +516,7 @@ impl VirtualPort {
                 )
             })?;
             stream.set_nonblocking(false)?;
-            stream.set_read_timeout(Some(ATTACH_TIMEOUT))?;
+            stream.set_read_timeout(Some(VIRTUAL_ATTACH_TIMEOUT))?;
             let shared = SharedStream::accept(&stream)?;
             let state = Mutex::new(State::new(stream, shared, rules.start));
             let clock = CLOCK.get_or_init(|| VirtualClock {
