@@ -47,7 +47,7 @@ const DEADLOCK: Span = Span::secs(10);
 /// Real time after which the job begins although a rank waits for something outside of the network,
 /// perhaps for a rank that waits for the network.
 const START_PATIENCE: Span = Span::secs(1);
-/// Further real time of this kind for each rank: a launcher takes longer to let many ranks go on.
+/// Real time by which [`START_PATIENCE`] grows for each rank: a launcher takes longer to let many ranks go on.
 const START_PATIENCE_OF_RANK: Span = Span::millis(10);
 /// CPU time since a process resumed that counts as the provider's and not as computation.
 const UNCERTAIN_CPU: Span = Span::millis(5);
@@ -117,8 +117,8 @@ pub struct VirtualTimeReport {
     /// Hash of the time, source, destination host and length of each packet that arrived before the
     /// first rank entered MPI_Finalize.
     pub hash: u64,
-    /// What made the times of ranks depend on the machine, so that the hash is not the same in each run: at most one
-    /// deviation of each kind for a rank, by ascending rank.
+    /// The deviations that made the times of ranks depend on the machine, so that the hash is not the same in each run: at
+    /// most one of each kind for a rank, by ascending rank.
     pub deviations: Vec<(u32, Deviation)>,
     /// Virtual times of each rank, by ascending rank.
     pub ranks: Vec<RankTimes>,
@@ -148,7 +148,7 @@ struct ProcessInfo {
     /// Real time since which the process waits for something outside of the network; `None` if it does not, or if the
     /// run need not be repeatable.
     outside_since: Option<Time>,
-    /// What made the times of the process depend on the machine.
+    /// The deviations that made the times of the process depend on the machine, by kind.
     deviations: BTreeMap<DeviationKind, Span>,
 }
 

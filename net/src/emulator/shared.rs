@@ -86,7 +86,13 @@ impl SharedStream {
     /// # Errors
     /// The emulator offers none, or another one than this version expects.
     pub(super) fn accept(socket: &UnixStream) -> io::Result<Self> {
-        let (text, fds) = socket::receive(socket.as_raw_fd())?;
+        let (text, fds) = socket::receive(socket.as_raw_fd()).map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock => io::Error::new(
+                ErrorKind::TimedOut,
+                "the emulator offers no shared memory: it is stopped or has no processor; look at its process",
+            ),
+            _ => error,
+        })?;
         let (Ok(bit), Ok([memory, bell])) =
             (<[u8; 2]>::try_from(&text[..]), <[OwnedFd; 2]>::try_from(fds))
         else {

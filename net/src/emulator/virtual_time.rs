@@ -104,7 +104,7 @@ struct State {
     horizon: Time,
     /// Frames that the process has not written for the emulator yet.
     outgoing: Vec<u8>,
-    /// What the process writes to the emulator and reads from it.
+    /// The memory by which the process and the emulator exchange frames.
     shared: SharedStream,
     /// Bytes received from the emulator; `inbox[start..end]` is not decoded yet.
     inbox: Box<[u8]>,
@@ -200,7 +200,7 @@ impl State {
                 0 if limit.is_some_and(|limit| silent >= limit) => {
                     return Err(io::Error::new(
                         ErrorKind::TimedOut,
-                        "the emulator did not answer: it is stopped or has no processor",
+                        "the emulator did not answer: it is stopped or has no processor; look at its process",
                     ));
                 }
                 0 if self.shared.sleep(LONGEST_SLEEP) => {}
@@ -440,7 +440,7 @@ extern "C" fn end_in_child() {
     NOW.store(0, Ordering::Relaxed);
 }
 
-/// What a process sends packets over, one after the other: the wire of its host, or the inner path of the host.
+/// A path over which a process sends packets one after the other: the wire of its host, or the inner path of the host.
 struct SendPath {
     rate: Rate,
     /// Number of bytes of a packet on the path beyond its UDP payload.
