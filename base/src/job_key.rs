@@ -29,6 +29,8 @@ pub enum Purpose {
     Welcome = 6,
     /// Proof that the endpoint that refuses a handshake knows the key.
     Refuse = 7,
+    /// Proof that the sender of a packet about its network cards knows the key.
+    Rails = 8,
 }
 
 /// The first half of an HMAC-SHA-256. RFC 2104 section 5 allows a truncation to half the length;

@@ -58,6 +58,13 @@ impl<'a> Burst<'a> {
         Self { batch: self.batch, packets: &self.packets[range] }
     }
 
+    /// Returns a burst of `packets` in place of the burst's own. They are copies of its own, with other destinations.
+    #[must_use]
+    pub(crate) fn with_packets(&self, packets: &'a [Datagram]) -> Self {
+        debug_assert!(packets.iter().zip(self.packets).all(|(new, old)| new.payload == old.payload));
+        Self { batch: self.batch, packets }
+    }
+
     /// Returns the datagrams run by run (see [`Batch::mark_runs`]): the first of each run, and the
     /// length of the run.
     #[inline]

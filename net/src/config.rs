@@ -10,6 +10,9 @@ pub struct PortConfig {
     /// Address of the endpoint. Port 0 lets the kernel choose. The caller decides which port to try
     /// first.
     pub bind: SocketAddr,
+    /// Kernel's index of the interface from which packets leave, where the address alone does not decide it; for an
+    /// endpoint with several network cards.
+    pub interface: Option<u32>,
     /// Number of paths in a set, which equals the number of source ports (entropies), at least 1.
     /// There are [further sets](crate::base::PATH_SETS). The port opens the sockets beyond the
     /// first when they are first used.
@@ -47,6 +50,7 @@ impl Default for PortConfig {
     fn default() -> Self {
         Self {
             bind: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+            interface: None,
             paths: 16,
             source_ports: None,
             rcvbuf: 4 << 20,

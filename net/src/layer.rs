@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 use squall_seal::KeyRing;
 
 use crate::base::{Time, Train};
-use crate::{Burst, Counters, NetError, Port, RecvReport, RxMeta, SendReport};
+use crate::{Burst, Counters, NetError, Port, RailReport, RecvReport, RxMeta, SendReport};
 
 /// The behaviour that a wrapper adds to a port. Each default method adds nothing.
 pub trait PortLayer {
@@ -97,6 +97,10 @@ impl<P: Port, L: PortLayer> Port for LayeredPort<P, L> {
 
     fn next_deadline(&self) -> Option<Time> {
         [self.inner.next_deadline(), self.layer.next_deadline()].into_iter().flatten().min()
+    }
+
+    fn rails(&self) -> Vec<RailReport> {
+        self.inner.rails()
     }
 
     fn counters(&self) -> Counters {

@@ -4,6 +4,7 @@
 //! of them (ECN, DSCP, path). Packet delivery contexts use it.
 //!
 //! - [`UdpPort`] is the kernel's UDP, with GSO trains, GRO and one source port for each path.
+//! - [`RailPort`] makes one port of several network cards, each with a [`UdpPort`].
 //! - [`XdpPort`] sends and receives whole Ethernet frames (AF_XDP), over a [`UdpPort`].
 //! - [`EmulatorPort`] attaches to an emulated network, and [`VirtualPort`] to one whose clock is virtual.
 //! - [`CrcPort`], [`FaultPort`], [`PcapPort`] and [`SealPort`] wrap another port ([`PortLayer`]).
@@ -33,6 +34,7 @@ mod message;
 mod mock;
 pub mod pcap;
 mod port;
+pub mod rails;
 mod rtnetlink;
 mod seal;
 pub mod shm;
@@ -55,8 +57,10 @@ pub use message::{
 };
 pub use pcap::{Direction, PcapPort, PcapSpec};
 pub use port::{
-    Counters, MAX_PIECES, NetError, Port, RecvReport, RxMeta, SendReport, UnreachableReason,
+    Counters, MAX_PIECES, NetError, Port, RailReport, RecvReport, RxMeta, SendReport,
+    UnreachableReason,
 };
+pub use rails::{RailConfig, RailPort};
 pub use seal::SealPort;
 pub use shm::{PayloadSource, ShmConfig, ShmPort};
 pub use squall_wire::base;

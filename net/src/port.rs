@@ -77,6 +77,23 @@ pub struct RecvReport {
     pub empty: bool,
 }
 
+/// Totals of one network card of a port with several, since it was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RailReport {
+    /// Name of the card's interface.
+    pub name: String,
+    /// Address of the card.
+    pub ip: std::net::IpAddr,
+    /// Packets sent through the card.
+    pub tx_packets: u64,
+    /// UDP payload bytes of the packets sent through the card.
+    pub tx_bytes: u64,
+    /// Packets received through the card.
+    pub rx_packets: u64,
+    /// UDP payload bytes of the packets received through the card.
+    pub rx_bytes: u64,
+}
+
 /// The reason why a destination cannot be reached, from ICMP (RFC 792, RFC 4443) or the local
 /// routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +153,18 @@ impl NetError {
             Self::Unreachable { peer, .. }
             | Self::TooBig { peer, .. }
             | Self::Local { peer, .. } => peer,
+        }
+    }
+}
+
+impl NetError {
+    /// Returns the same error for another address of the peer.
+    #[must_use]
+    pub(crate) const fn with_peer(self, peer: SocketAddr) -> Self {
+        match self {
+            Self::Unreachable { kind, offender, .. } => Self::Unreachable { peer, kind, offender },
+            Self::TooBig { mtu, .. } => Self::TooBig { peer, mtu },
+            Self::Local { errno, .. } => Self::Local { peer, errno },
         }
     }
 }
@@ -229,6 +258,8 @@ crate::base::counters! {
         rx_clear: sum "packets",
         /// Encrypted packets dropped because a switch had trimmed them.
         rx_sealed_trimmed: sum "packets",
+        /// Packets about network cards that were refused: of another job, or of an address that is not the sender's.
+        rx_rails_refused: sum "packets",
         /// ICMP and local errors that were read.
         errors: sum "errors" as "icmp_errors",
         /// Injected faults: packets dropped.
@@ -317,6 +348,11 @@ pub trait Port {
 
     /// Returns the port's counters since it was opened.
     fn counters(&self) -> Counters;
+
+    /// Returns what each network card of the port has carried, if it has several.
+    fn rails(&self) -> Vec<RailReport> {
+        Vec::new()
+    }
 }
 
 impl<P: Port + ?Sized> Port for Box<P> {
@@ -357,5 +393,8 @@ impl<P: Port + ?Sized> Port for Box<P> {
     }
     fn counters(&self) -> Counters {
         (**self).counters()
+    }
+    fn rails(&self) -> Vec<RailReport> {
+        (**self).rails()
     }
 }

@@ -135,6 +135,7 @@ mod message_template;
 mod packet;
 mod packet_run;
 mod pds;
+mod rails;
 mod rates;
 mod ses;
 mod telemetry;
@@ -157,6 +158,7 @@ pub use pds::{
     Ccc, Control, ControlView, DartState, Dest, Mode, Nack, NackCcx, NackView, NsccState, Request,
     RequestView, RudiRequest, RudiResponse, RudiView, Speculation, Tss, TssView, Uud, UudView,
 };
+pub use rails::{MAX_RAILS, RailList, RailPacket, RailStage};
 pub use rates::{LinkRate, RateEntry, RateHead, RatePacket, RateStage, RateState};
 pub use ses::{
     Atomic, AtomicView, CompareSwap, CompareSwapView, Extension, MediumRequest, MediumView,

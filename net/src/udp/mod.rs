@@ -188,6 +188,19 @@ impl UdpPort {
         };
     }
 
+    /// Opens the socket of a path with a certain source port, or closes the former one and opens it anew.
+    ///
+    /// # Errors
+    /// The error of the system, `AddrInUse` if another socket has the port.
+    pub(crate) fn open_path_at(&mut self, path: u16, port: u16) -> io::Result<()> {
+        let index = usize::from(path) % (self.paths.len() + 1);
+        let Some(index) = index.checked_sub(1) else {
+            return Err(io::Error::from_raw_os_error(libc::EADDRINUSE));
+        };
+        self.paths[index] = PathState::Open(PathSocket::open(&self.config, self.local, port)?);
+        Ok(())
+    }
+
     /// Reads the ICMP errors of the path sockets. No receive call reports them, because path
     /// sockets never receive.
     fn check_paths(&mut self) {
@@ -306,6 +319,7 @@ impl Port for UdpPort {
         // A connected socket is the only one whose IP_MTU the kernel reports. The endpoint's own
         // socket must stay unconnected.
         let socket = sock::open_plain(&self.local)?;
+        sock::send_from_interface(&socket, &self.config);
         let mut bind = self.local;
         bind.set_port(0);
         socket.bind(&bind.into())?;

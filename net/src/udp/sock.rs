@@ -8,6 +8,10 @@ use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
 use crate::{Feature, OpenReport, PortConfig};
 
+/// Options of `linux/in.h` and `linux/in6.h` that the libc crate does not have.
+const IP_UNICAST_IF: i32 = 50;
+const IPV6_UNICAST_IF: i32 = 76;
+
 /// Sets a socket option whose value is an integer.
 pub(crate) fn set_option(
     socket: &impl AsRawFd,
@@ -134,8 +138,23 @@ pub(crate) fn bound_address(socket: &Socket) -> io::Result<SocketAddr> {
     addr.ok_or_else(|| io::Error::other("the socket has no IP address"))
 }
 
+/// Makes a socket send from the configured interface, whatever the routing table says. Two cards of one
+/// subnet need that: the table names only one of them. Kernels before 3.3 do not have the option; there the
+/// table decides, and pairs of cards that do not work are not used.
+pub(super) fn send_from_interface(socket: &Socket, config: &PortConfig) {
+    let Some(index) = config.interface else { return };
+    // The options take the index in network byte order.
+    let index = (index as i32).to_be();
+    let _ = if config.bind.is_ipv6() {
+        set_option(socket, libc::IPPROTO_IPV6, IPV6_UNICAST_IF, index)
+    } else {
+        set_option(socket, libc::IPPROTO_IP, IP_UNICAST_IF, index)
+    };
+}
+
 /// Sets the options of every sending socket. Returns the states of DF and of ICMP errors.
 fn set_common_options(socket: &Socket, config: &PortConfig) -> (Feature, Feature) {
+    send_from_interface(socket, config);
     let tos = tos(config.dscp_data, config.ecn);
     if config.bind.is_ipv6() {
         // This is the default of packets without ancillary data. If it fails, packets leave with

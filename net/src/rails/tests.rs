@@ -1,0 +1,423 @@
+use std::collections::BTreeSet;
+
+use super::table::{RailTable, Route};
+use super::*;
+use crate::base::Span;
+use crate::burst::tests::{Sample, send};
+
+const PORT: u16 = 4793;
+
+fn ip(host: u8, card: u8) -> IpAddr {
+    IpAddr::from([10, 0, card, host])
+}
+
+fn first(host: u8) -> SocketAddr {
+    SocketAddr::new(ip(host, 0), PORT)
+}
+
+fn table(host: u8, cards: u8, key: Option<&[u8; 16]>, seed: u8) -> RailTable {
+    let mut list = RailList::default();
+    for card in 0..cards {
+        list.push(ip(host, card), 0);
+    }
+    let random = SecretRng::from_seed([seed; 32]);
+    RailTable::new(list, PORT, key.map(|key| JobKey::new(key)), random)
+}
+
+/// A network that carries the tables' packets, and data that each host acknowledges.
+struct World {
+    now: Time,
+    hosts: Vec<(u8, RailTable)>,
+    /// Pairs of addresses between which every packet is lost.
+    cut: BTreeSet<(IpAddr, IpAddr)>,
+    /// Packets about cards, by address of the receiver.
+    carried: Vec<(IpAddr, IpAddr, RailPacket)>,
+}
+
+impl World {
+    fn new(hosts: Vec<(u8, RailTable)>) -> Self {
+        Self { now: Time(1 << 40), hosts, cut: BTreeSet::new(), carried: Vec::new() }
+    }
+
+    fn cut(&mut self, a: IpAddr, b: IpAddr) {
+        self.cut.extend([(a, b), (b, a)]);
+    }
+
+    /// Returns the host and card that have an address.
+    fn owner(&self, ip: IpAddr) -> Option<(usize, usize)> {
+        let IpAddr::V4(v4) = ip else { return None };
+        let [_, _, card, host] = v4.octets();
+        let at = self.hosts.iter().position(|(number, _)| *number == host)?;
+        Some((at, usize::from(card)))
+    }
+
+    /// Delivers the packets about cards until there are none.
+    fn settle(&mut self) {
+        loop {
+            let mut any = false;
+            for at in 0..self.hosts.len() {
+                while let Some((route, packet)) = self.hosts[at].1.pop_packet() {
+                    any = true;
+                    let from = ip(self.hosts[at].0, route.local as u8);
+                    self.carried.push((from, route.to.ip(), packet));
+                    if self.cut.contains(&(from, route.to.ip())) {
+                        continue;
+                    }
+                    let Some((to, card)) = self.owner(route.to.ip()) else { continue };
+                    let src = SocketAddr::new(from, PORT);
+                    self.now = Time(self.now.0 + 1000);
+                    if self.hosts[to].1.record_arrival(self.now, card, src) != src {
+                        // The sender's cards are known.
+                    }
+                    self.hosts[to].1.handle_packet(self.now, card, src, &packet);
+                }
+            }
+            if !any {
+                return;
+            }
+        }
+    }
+
+    /// Sends a packet on each of eight paths from host `a` to host `b`, which are acknowledged on the same paths,
+    /// every half millisecond for `span`.
+    fn talk(&mut self, a: usize, b: usize, span: Span) {
+        let end = Time(self.now.0 + span.0);
+        let (first_a, first_b) = (first(self.hosts[a].0), first(self.hosts[b].0));
+        while self.now < end {
+            for path in 0..8 {
+                for (from, to, dst) in [(a, b, first_b), (b, a, first_a)] {
+                    let route = self.hosts[from].1.route(self.now, dst, path);
+                    let source = ip(self.hosts[from].0, route.local as u8);
+                    if self.cut.contains(&(source, route.to.ip())) {
+                        break;
+                    }
+                    let Some((_, card)) = self.owner(route.to.ip()) else { break };
+                    let src = SocketAddr::new(source, 1);
+                    let known = self.hosts[to].1.record_arrival(self.now, card, src);
+                    let expected = if from == a { first_a } else { first_b };
+                    assert_eq!(known.ip(), expected.ip(), "from {source}");
+                }
+            }
+            for (_, table) in &mut self.hosts {
+                if self.now >= table.next_tick() {
+                    table.tick(self.now);
+                }
+            }
+            self.settle();
+            self.now = Time(self.now.0 + 500_000);
+        }
+    }
+
+    /// Returns the pairs of cards that carry the eight paths from a host to another.
+    fn pairs(&mut self, a: usize, b: usize) -> Vec<(usize, u8)> {
+        let dst = first(self.hosts[b].0);
+        (0..8)
+            .map(|path| {
+                let Route { local, to } = self.hosts[a].1.route(self.now, dst, path);
+                let IpAddr::V4(v4) = to.ip() else { panic!("{to}") };
+                (local, v4.octets()[2])
+            })
+            .collect()
+    }
+}
+
+fn two(cards: u8) -> World {
+    World::new(vec![(1, table(1, cards, None, 1)), (2, table(2, cards, None, 2))])
+}
+
+fn distinct(pairs: &[(usize, u8)]) -> usize {
+    pairs.iter().collect::<BTreeSet<_>>().len()
+}
+
+#[test]
+fn all_pairs_of_cards_are_found_and_every_card_gets_its_share() {
+    for cards in [2, 4] {
+        let mut world = two(cards);
+        assert_eq!(world.pairs(0, 1), [(0, 0); 8], "at first there is one");
+        world.talk(0, 1, Span::millis(50));
+        for (a, b) in [(0, 1), (1, 0)] {
+            let pairs = world.pairs(a, b);
+            for card in 0..usize::from(cards) {
+                let share = 8 / usize::from(cards);
+                assert_eq!(pairs.iter().filter(|pair| pair.0 == card).count(), share, "{pairs:?}");
+                let remote = pairs.iter().filter(|pair| usize::from(pair.1) == card);
+                assert_eq!(remote.count(), share, "{pairs:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn networks_that_do_not_reach_each_other_are_left_alone() {
+    let mut world = two(2);
+    world.cut(ip(1, 0), ip(2, 1));
+    world.cut(ip(1, 1), ip(2, 0));
+    world.talk(0, 1, Span::millis(500));
+    for (a, b) in [(0, 1), (1, 0)] {
+        let pairs = world.pairs(a, b);
+        let both: BTreeSet<_> = pairs.iter().copied().collect();
+        assert_eq!(both, BTreeSet::from([(0, 0), (1, 1)]));
+    }
+}
+
+#[test]
+fn a_dead_card_is_left_within_30_ms_and_used_again_within_a_second() {
+    let mut world = two(2);
+    world.talk(0, 1, Span::millis(50));
+    for other in [ip(2, 0), ip(2, 1)] {
+        world.cut(ip(1, 1), other);
+    }
+    world.talk(0, 1, Span::millis(30));
+    for (a, b) in [(0, 1), (1, 0)] {
+        let pairs = world.pairs(a, b);
+        assert!(!pairs.iter().any(|pair| if a == 0 { pair.0 == 1 } else { pair.1 == 1 }), "{pairs:?}");
+    }
+    world.talk(0, 1, Span::secs(3));
+    world.cut.clear();
+    world.talk(0, 1, Span::millis(900));
+    for (a, b) in [(0, 1), (1, 0)] {
+        assert_eq!(distinct(&world.pairs(a, b)), 4);
+    }
+}
+
+#[test]
+fn the_first_card_may_die_too() {
+    let mut world = two(2);
+    world.talk(0, 1, Span::millis(50));
+    for other in [ip(2, 0), ip(2, 1)] {
+        world.cut(ip(1, 0), other);
+    }
+    world.talk(0, 1, Span::millis(30));
+    assert!(world.pairs(0, 1).iter().all(|pair| pair.0 == 1));
+    let hello = world.hosts[0].1.handshake_route(world.now, first(2), 0);
+    assert_eq!(hello.local, 1, "handshakes leave the dead card, too");
+    world.cut.clear();
+    world.talk(0, 1, Span::millis(900));
+    let hello = world.hosts[0].1.handshake_route(world.now, first(2), 1);
+    assert_eq!(hello, Route { local: 0, to: first(2) });
+}
+
+#[test]
+fn a_peer_that_stops_loses_no_card() {
+    let mut world = two(2);
+    world.talk(0, 1, Span::millis(50));
+    for card in 0..2 {
+        for other in 0..2 {
+            world.cut(ip(1, card), ip(2, other));
+        }
+    }
+    world.talk(0, 1, Span::secs(1));
+    world.cut.clear();
+    assert_eq!(distinct(&world.pairs(0, 1)), 4);
+}
+
+#[test]
+fn a_job_key_must_be_the_same() {
+    let (one, other) = (b"0123456789abcdef", b"0123456789abcdeg");
+    for (mine, theirs, pairs) in [
+        (Some(one), Some(one), 4),
+        (Some(one), Some(other), 1),
+        (Some(one), None, 1),
+        (None, Some(one), 1),
+    ] {
+        let mut world = World::new(vec![(1, table(1, 2, mine, 1)), (2, table(2, 2, theirs, 2))]);
+        world.talk(0, 1, Span::millis(50));
+        assert_eq!((distinct(&world.pairs(0, 1)), distinct(&world.pairs(1, 0))), (pairs, pairs));
+    }
+}
+
+/// An enemy sends the packets that it has seen, from elsewhere and to others.
+#[test]
+fn packets_of_others_open_no_way() {
+    let key = Some(b"0123456789abcdef");
+    for key in [None, key] {
+        let mut world = World::new(vec![
+            (1, table(1, 2, key, 1)),
+            (2, table(2, 2, key, 2)),
+            (3, table(3, 2, key, 3)),
+        ]);
+        world.talk(0, 1, Span::millis(50));
+        let seen = std::mem::take(&mut world.carried);
+        let (enemy, now) = (SocketAddr::from(([10, 0, 1, 66], PORT)), world.now);
+        for (from, to, packet) in seen {
+            for at in 0..3 {
+                for card in 0..2 {
+                    let (_, table) = &mut world.hosts[at];
+                    table.handle_packet(now, card, enemy, &packet);
+                    // Back to who sent it, and to another endpoint than it was for.
+                    let own = world.owner(to) == Some((at, card));
+                    if !own {
+                        let (_, table) = &mut world.hosts[at];
+                        table.handle_packet(now, card, SocketAddr::new(from, PORT), &packet);
+                    }
+                }
+            }
+        }
+        for at in 0..3 {
+            let (_, table) = &mut world.hosts[at];
+            assert_eq!(table.record_arrival(now, 0, enemy), enemy, "the enemy is nobody");
+            for route in (0..64).map(|path| table.route(now, first(if at == 0 { 2 } else { 1 }), path)) {
+                assert_ne!(route.to.ip(), enemy.ip());
+            }
+        }
+    }
+}
+
+/// A peer that names the address of another host gets questions sent there, and nothing else.
+#[test]
+fn an_address_of_others_gets_no_data() {
+    let mut list = RailList::default();
+    list.push(ip(2, 0), 0);
+    list.push(ip(9, 1), 0);
+    let liar = RailTable::new(list, PORT, None, SecretRng::from_seed([9; 32]));
+    let mut world = World::new(vec![(1, table(1, 2, None, 1)), (2, liar)]);
+    world.talk(0, 1, Span::secs(20));
+    assert_eq!(world.pairs(0, 1).iter().filter(|pair| pair.1 == 1).count(), 0);
+    let there: Vec<_> = world.carried.iter().filter(|(_, to, _)| *to == ip(9, 1)).collect();
+    assert!(there.iter().all(|(_, _, packet)| packet.stage == squall_wire::RailStage::Probe));
+    assert!((1..=2 * 5 * 2).contains(&there.len()), "{}", there.len());
+}
+
+#[test]
+fn the_first_card_of_a_host_is_nobody_elses_further_card() {
+    let mut world = World::new(vec![
+        (1, table(1, 2, None, 1)),
+        (2, table(2, 2, None, 2)),
+        (3, {
+            let mut list = RailList::default();
+            list.push(ip(3, 0), 0);
+            list.push(ip(2, 0), 0);
+            RailTable::new(list, PORT, None, SecretRng::from_seed([3; 32]))
+        }),
+    ]);
+    world.talk(0, 1, Span::millis(50));
+    world.talk(0, 2, Span::millis(50));
+    assert_eq!(world.pairs(0, 2).iter().filter(|pair| pair.1 != 0).count(), 0);
+    assert_eq!(distinct(&world.pairs(0, 1)), 4);
+}
+
+#[test]
+fn a_new_endpoint_at_the_address_is_asked_anew() {
+    let mut world = two(2);
+    world.talk(0, 1, Span::millis(50));
+    world.hosts[1].1 = table(2, 2, None, 77);
+    // The new endpoint does not know the further cards, so packets from them are of a stranger.
+    let src = SocketAddr::new(ip(1, 1), 1);
+    assert_eq!(world.hosts[1].1.record_arrival(world.now, 0, src), src);
+    for _ in 0..200 {
+        for path in 0..8 {
+            let _ = world.hosts[0].1.route(world.now, first(2), path);
+        }
+        for (_, table) in &mut world.hosts {
+            table.tick(world.now);
+        }
+        world.settle();
+        world.now = Time(world.now.0 + 500_000);
+    }
+    assert_eq!(world.hosts[1].1.record_arrival(world.now, 0, src).ip(), ip(1, 0));
+    world.talk(0, 1, Span::millis(50));
+    assert_eq!(distinct(&world.pairs(0, 1)), 4);
+}
+
+#[test]
+fn a_slower_card_gets_fewer_paths() {
+    let list = |host: u8| {
+        let mut list = RailList::default();
+        list.push(ip(host, 0), 100_000);
+        list.push(ip(host, 1), 25_000);
+        list
+    };
+    let of = |host: u8| RailTable::new(list(host), PORT, None, SecretRng::from_seed([host; 32]));
+    let mut world = World::new(vec![(1, of(1)), (2, of(2))]);
+    world.talk(0, 1, Span::millis(50));
+    let (_, table) = &mut world.hosts[0];
+    let slow = (0..64).filter(|path| table.route(world.now, first(2), *path).local == 1).count();
+    assert!((11..=15).contains(&slow), "{slow} of 64 paths; a fifth is 12.8");
+}
+
+#[test]
+fn idle_peers_are_forgotten() {
+    let mut world = two(2);
+    world.talk(0, 1, Span::millis(50));
+    world.now = Time(world.now.0 + Span::secs(400).0);
+    for (_, table) in &mut world.hosts {
+        table.tick(world.now);
+    }
+    let src = SocketAddr::new(ip(1, 1), 1);
+    assert_eq!(world.hosts[1].1.record_arrival(world.now, 0, src), src);
+    world.talk(0, 1, Span::millis(50));
+    assert_eq!(distinct(&world.pairs(0, 1)), 4);
+}
+
+fn card(last: u8) -> RailConfig {
+    RailConfig { name: "lo".into(), ip: IpAddr::from([127, 0, 0, last]), index: 1, mbps: 0 }
+}
+
+fn open(cards: &[u8], seed: u8) -> io::Result<RailPort> {
+    let cards: Vec<_> = cards.iter().map(|last| card(*last)).collect();
+    let bind = SocketAddr::new(cards[0].ip, 0);
+    let config = PortConfig { bind, paths: 8, ..PortConfig::default() };
+    RailPort::open(&config, &cards, None, SecretRng::from_seed([seed; 32])).map(|(port, _)| port)
+}
+
+#[test]
+fn two_ports_exchange_data_over_all_cards() {
+    let (mut a, mut b) = (open(&[11, 12], 1).unwrap(), open(&[13, 14], 2).unwrap());
+    let (addr_a, addr_b) = (a.local_addr(), b.local_addr());
+    let begin = std::time::Instant::now();
+    let (mut got, mut round) = (0u64, 0u64);
+    while a.rails().iter().chain(&b.rails()).any(|rail| rail.rx_packets < 100 || rail.tx_packets < 100) {
+        assert!(begin.elapsed().as_secs() < 30, "{:?} {:?}", a.rails(), b.rails());
+        let now = Time(1 + begin.elapsed().as_nanos() as u64);
+        for (from, to) in [(&mut a, addr_b), (&mut b, addr_a)] {
+            let payload = [&b"payload"[..]];
+            let class = TrafficClass::Data;
+            let sample =
+                |path| Sample { dst: to, path, class, header: b"\x10header", payload: &payload, trailer: b"" };
+            let samples: Vec<_> = (0..8).map(|path| sample(path as u16)).collect();
+            assert_eq!(send(from, now, &samples).sent, 8);
+        }
+        for (port, peer) in [(&mut a, addr_b), (&mut b, addr_a)] {
+            port.recv_each(now, 64, &mut |meta, bytes| {
+                assert_eq!(bytes, b"\x10headerpayload");
+                // Packets of a card that is proved at this end alone are of an unknown sender.
+                got += u64::from(meta.src.ip() == peer.ip());
+            });
+        }
+        round += 1;
+    }
+    assert!(got > 8 * round, "{got} packets in {round} rounds");
+    let sources = |port: &mut RailPort| (1..8).map(|path| port.open_source_port(path)).collect::<Vec<_>>();
+    let known = sources(&mut a);
+    for (path, source) in (1..8).zip(known) {
+        let other = a.rails[1].source_port(path);
+        assert!(other == source || a.rails[1].source_port(path) == a.local_addr().port());
+    }
+}
+
+#[test]
+fn impossible_cards_are_refused_with_the_reason() {
+    let mut v6 = card(12);
+    v6.ip = "::1".parse().unwrap();
+    let bind = SocketAddr::new(card(11).ip, 0);
+    let config = PortConfig { bind, ..PortConfig::default() };
+    let nine: Vec<_> = (11..20).map(card).collect();
+    for (cards, text) in [
+        (vec![card(11)], "an endpoint with 1 cards: the number is out of range 2..=8"),
+        (nine, "an endpoint with 9 cards: the number is out of range 2..=8"),
+        (vec![card(11), card(11)], "cards lo and lo are one: 127.0.0.11"),
+        (vec![card(12), card(13)], "the first card has address 127.0.0.12, and the endpoint 127.0.0.11"),
+        (
+            vec![card(11), v6],
+            "card lo has address ::1 of another family than 127.0.0.11; name cards of IPv4 or of IPv6 alone",
+        ),
+    ] {
+        let refused = RailPort::open(&config, &cards, None, SecretRng::from_seed([1; 32]));
+        assert_eq!(refused.err().map(|error| error.to_string()), Some(text.into()));
+    }
+    let mut absent = card(12);
+    absent.ip = IpAddr::from([192, 0, 2, 1]);
+    let (port, report) =
+        RailPort::open(&config, &[card(11), absent], None, SecretRng::from_seed([1; 32])).unwrap();
+    assert_eq!((port.rails().len(), report.warnings.len()), (1, 1), "{:?}", report.warnings);
+}
