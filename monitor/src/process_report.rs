@@ -28,6 +28,9 @@ pub struct ProcessReport {
     pub endpoints: u64,
     /// Interfaces of the endpoints, each with its MTU in bytes.
     pub interfaces: BTreeMap<String, u32>,
+    /// Bytes of packets that each network card sent and received, of processes whose endpoints have several.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub rails: BTreeMap<String, (u64, u64)>,
     /// Number of peers to which the process sent messages by packets.
     pub packet_peers: u64,
     /// True if packets were sent encrypted. An endpoint encrypts all of its packets or none, and so
@@ -73,6 +76,7 @@ mod tests {
             place: JobPlace { job: "j".into(), rank: Some(3), ranks: Some(4) },
             endpoints: 2,
             interfaces: BTreeMap::from([("eth0".into(), 9000)]),
+            rails: BTreeMap::from([("eth1".into(), (3, 4))]),
             packet_peers: 5,
             encrypted: true,
             shm_peers: 1,

@@ -324,6 +324,7 @@ impl Core {
             reliability,
             transport: self.engine.transport(),
             net: self.poller.counters(),
+            rails: self.poller.rails(),
             flows: self.engine.flows(),
             turns: Turns { revoked: self.poller.revoked(), ..self.turns },
             open: self.monitor.open(),

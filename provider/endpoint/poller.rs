@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 
 use squall_base::{Span, Time, Train};
 use squall_engine::{DestinationError, Engine, PacketMarks, SecretEvent, SharedSecret};
-use squall_net::{Counters, NetError, Port, RxMeta, UdpPort, UnreachableReason};
+use squall_net::{Counters, NetError, Port, RailReport, RxMeta, UdpPort, UnreachableReason};
 use squall_seal::{KeyRing, Pair};
 
 use super::peer_cache::PeerCache;
@@ -141,6 +141,11 @@ impl Poller {
     /// Returns the counters of the packet port.
     pub(crate) fn counters(&self) -> Counters {
         self.port.counters()
+    }
+
+    /// Returns what each network card has carried, if the endpoint has several.
+    pub(crate) fn rails(&self) -> Vec<RailReport> {
+        self.port.rails()
     }
 
     /// Returns the number of packets that were dropped because their memory had been released before they were sent.

@@ -4,15 +4,15 @@ use core::sync::atomic::Ordering;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
-use squall_base::{Instance, SecretRng, Seed, Span};
-use squall_cc::NetworkProfile;
-use squall_engine::{Config, Engine, NOMINAL_OVERHEAD, TransportConfig, UET_PORT};
+use squall_base::{Instance, JobKey, SecretRng, Seed, Span};
+use squall_cc::{NetworkProfile, PathsConfig};
+use squall_engine::{Config, Engine, LossDetection, NOMINAL_OVERHEAD, TransportConfig, UET_PORT};
 use squall_monitor::JobPlace;
 use squall_net::emulator::RECEIVE_BUFFER;
 use squall_net::emulator::frame::{JobRank, VirtualTimeRules, Welcome};
 use squall_net::{
     AttachedPort, CRC_LEN, CrcPort, EmulatorSpec, FaultPort, FaultSpec, HostChoice, PcapPort,
-    PcapSpec, Port, PortConfig, SealPort, UdpPort, XdpPort, emulator,
+    PcapSpec, Port, PortConfig, RailConfig, RailPort, SealPort, UdpPort, XdpPort, emulator,
 };
 
 use crate::abi::errno::{Errno, Result};
@@ -72,8 +72,10 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     }
     let nic = domain.nic();
     let params = &wire::adapt(params, key.is_some())?;
-    let BoundPort { port, local, config, held, network } = bind(params, with_scope(source, nic))?;
-    let params = &with_network_facts(params, &network);
+    let rails = if source.ip() == nic.ip { &nic.rails[..] } else { &[] };
+    let BoundPort { port, local, config, held, network } =
+        bind(params, with_scope(source, nic), (rails, key.as_ref()))?;
+    let params = &with_network_facts(params, &network, rails.len());
     let v6 = local.is_ipv6();
     let packet = packet_size(params, nic, v6);
     let wire = wire::of(params, packet)?;
@@ -216,7 +218,12 @@ fn fixed_generator(rules: &VirtualTimeRules) -> SecretRng {
 }
 
 /// Opens the packet port on the UDP port that was asked for, or else on Ultra Ethernet's if it is free, or else on any.
-fn bind(params: &Params, source: SocketAddr) -> Result<BoundPort> {
+/// With `rails`, the port is one of several cards, which prove themselves by the job's key if there is one.
+fn bind(
+    params: &Params,
+    source: SocketAddr,
+    (rails, key): (&[RailConfig], Option<&JobKey>),
+) -> Result<BoundPort> {
     let byte = |n: u32| u8::try_from(n).unwrap_or(u8::MAX);
     let bytes = |n: Option<u64>| usize::try_from(n.unwrap_or(0)).unwrap_or(0);
     let mut config = PortConfig {
@@ -247,7 +254,12 @@ fn bind(params: &Params, source: SocketAddr) -> Result<BoundPort> {
     let mut last = None;
     for port in &tries {
         config.bind.set_port(*port);
-        match open_port(&config, emulator.as_ref(), params.port_kind) {
+        let opened = if rails.is_empty() {
+            open_port(&config, emulator.as_ref(), params.port_kind)
+        } else {
+            open_rails(&config, rails, key)
+        };
+        match opened {
             Ok((port, held, network)) => {
                 let local = port.local_addr();
                 return Ok(BoundPort { port, local, config, held, network });
@@ -325,10 +337,32 @@ fn open_port(
     })
 }
 
+/// Opens a packet port on several cards.
+fn open_rails(
+    config: &PortConfig,
+    rails: &[RailConfig],
+    key: Option<&JobKey>,
+) -> io::Result<(Box<dyn Port + Send>, u64, PacketNetwork)> {
+    let random = secret::generator("an endpoint's cards").map_err(|_| {
+        io::Error::other("the system gives no random bits, so that peers could not prove their addresses")
+    })?;
+    let (port, report) = RailPort::open(config, rails, key.cloned(), random)?;
+    let names: Vec<&str> = rails.iter().map(|card| card.name.as_str()).collect();
+    log::info!("{report}; cards {}", names.join(", "));
+    for warning in &report.warnings {
+        log::warn!(target: USER, "{warning}");
+    }
+    Ok((Box::new(port), report.rcvbuf as u64, PacketNetwork::Sockets))
+}
+
 /// Returns the parameters, with facts about the network in place of what the user left open.
-fn with_network_facts(params: &Params, network: &PacketNetwork) -> Params {
+fn with_network_facts(params: &Params, network: &PacketNetwork, cards: usize) -> Params {
     let mut params = params.clone();
     match network {
+        PacketNetwork::Sockets if cards > 1 && params.lb == PathsConfig::DEFAULT && params.paths.is_power_of_two() => {
+            // Where switches do not mark, a selector that uses good paths again stays on the card that answered last.
+            RAIL_SELECTOR.clone_into(&mut params.lb);
+        }
         PacketNetwork::Sockets => {}
         PacketNetwork::Frames => params.train = params.train.or(Some(FRAMED_TRAIN)),
         PacketNetwork::Fabric(network) => {
@@ -469,7 +503,11 @@ fn transport_config(
     } else {
         (defaults.ack_trigger, Span::ZERO)
     };
+    // The queues of several cards differ by what one of them may hold.
+    let several = !nic.rails.is_empty();
+    let loss = LossDetection { out_of_order: loss.out_of_order && !several, ..loss };
     let config = TransportConfig {
+        path_skew: if several { RAIL_SKEW } else { Span::ZERO },
         ack_linger,
         ack_delay,
         probe_min,
@@ -494,6 +532,12 @@ fn transport_config(
     })?;
     Ok(config)
 }
+
+/// Path selection of endpoints with several cards, unless the user chose one.
+const RAIL_SELECTOR: &str = "bitmap";
+/// The longest time by which the queue of one network card is longer than that of another: a window of 1 MiB at 1 Gb/s
+/// takes 8 ms.
+const RAIL_SKEW: Span = Span::millis(10);
 
 /// The time that stands for "no limit" where a parameter is 0.
 const FOR_EVER: Span = Span::secs(100 * 365 * 86400);
@@ -567,7 +611,7 @@ mod tests {
             ("DSCP_CONTROL", "40"),
             ("DSCP_TRIMMED", "12"),
         ]);
-        let bound = bind(&params, SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+        let bound = bind(&params, SocketAddr::from(([127, 0, 0, 1], 0)), (&[], None)).expect("a free port");
         let BoundPort { mut port, local, config, .. } = bound;
         let arrived = send_to_itself(&mut *port);
         assert_eq!(dscps(&arrived), [10, 10, 10, 10, 40]);
@@ -595,6 +639,7 @@ mod tests {
                 mtu: 9000,
                 index: 2,
                 running: true,
+                rails: Vec::new(),
             };
             let config = transport_config(&valid(values), &nic, 8192, 1, &PacketNetwork::Sockets)
                 .expect("parameters that go together");

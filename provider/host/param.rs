@@ -95,6 +95,9 @@ params! {
         "Interfaces to use, best first: names, addresses or CIDRs, comma separated; ^ excludes. Default: the best \
          kind that is up: devices, else cables to other network namespaces, else tunnels, VPNs and bridges, else \
          loopback. Link-local addresses must be named. squall doctor prints the ranks.";
+    rails: kinds::Rails = "RAILS", "1",
+        "Number of network cards that an endpoint uses together, or all (at most 8): the first of FI_SQUALL_IFACE. An \
+         application sees one interface. Peers with one card are reached through the first.";
     pci: kinds::Flag = "PCI", "no",
         "Report where on the PCI bus an interface's device is (fi_nic(3)); the rdma protocol of aws-ofi-nccl requires \
          it. Off by default, because an MPICH whose hwloc knows no devices, such as PyPI's, fails an assertion on it.";

@@ -2,11 +2,12 @@
 
 use std::net::{IpAddr, UdpSocket};
 
+use squall_net::RailConfig;
 use squall_net::iface::{self, Iface};
 
 use crate::abi::errno::{Errno, Result};
 use crate::host::logger::USER;
-use crate::host::param::params;
+use crate::host::param::{PortKind, WireKind, params};
 
 /// A network interface with one of its IP addresses.
 #[derive(Clone, Debug)]
@@ -27,6 +28,9 @@ pub(crate) struct Nic {
     pub(crate) index: u32,
     /// True if the link of the interface works (IFF_RUNNING).
     pub(crate) running: bool,
+    /// The cards that an endpoint uses together, the interface's own first; empty if it uses one. Speed and MTU are
+    /// then those of all: the sum, and the smallest.
+    pub(crate) rails: Vec<RailConfig>,
 }
 
 impl From<Iface> for Nic {
@@ -40,6 +44,7 @@ impl From<Iface> for Nic {
             mtu: if iface.mtu == 0 { 1500 } else { iface.mtu },
             index: iface.index,
             running: iface.running,
+            rails: Vec::new(),
         }
     }
 }
@@ -66,6 +71,57 @@ pub(crate) fn of_local_address<'a>(
     Some(Nic { ip, ..nic.clone() })
 }
 
+/// Makes one of the first interfaces of `nics`, as many as FI_SQUALL_RAILS permits, of the first one's address family.
+/// The others of them are no interfaces of their own any more.
+fn combine(mut nics: Vec<Nic>) -> Vec<Nic> {
+    let params = params();
+    let most = params.rails.map_or(squall_net::rails::MAX_RAILS, |most| most as usize);
+    if most < 2 || nics.len() < 2 {
+        return nics;
+    }
+    let refusal = if !params.emulator.is_empty() {
+        "an emulated network has one card for each host"
+    } else if params.port_kind != PortKind::Udp {
+        "AF_XDP sockets (FI_SQUALL_PORT_KIND=xdp) belong to one card"
+    } else if params.wire != WireKind::Squall {
+        "the wires of other implementations (FI_SQUALL_WIRE) know one address of an endpoint"
+    } else {
+        ""
+    };
+    if !refusal.is_empty() {
+        log::warn!(target: USER, "FI_SQUALL_RAILS: {refusal}; using {} alone", nics[0].name);
+        return nics;
+    }
+    let rail = |nic: &Nic| RailConfig {
+        name: nic.name.clone(),
+        ip: nic.ip,
+        index: nic.index,
+        mbps: nic.speed_mbps.and_then(|mbps| u32::try_from(mbps).ok()).unwrap_or(0),
+    };
+    let mut first = nics.remove(0);
+    first.rails.push(rail(&first));
+    nics.retain(|nic| {
+        let full = first.rails.len() == most;
+        if full || nic.ip.is_ipv4() != first.ip.is_ipv4() || nic.ip.is_loopback() != first.ip.is_loopback() {
+            return true;
+        }
+        first.rails.push(rail(nic));
+        first.mtu = first.mtu.min(nic.mtu);
+        first.speed_mbps = first.speed_mbps.zip(nic.speed_mbps).map(|(sum, more)| sum + more);
+        false
+    });
+    if first.rails.len() == 1 {
+        log::warn!(
+            target: USER,
+            "FI_SQUALL_RAILS: no second card of {}'s address family; FI_SQUALL_IFACE names the cards, and squall doctor lists them",
+            first.name
+        );
+        first.rails.clear();
+    }
+    nics.insert(0, first);
+    nics
+}
+
 /// # Errors
 /// The system's error, with a warning: descriptors are short, perhaps.
 fn list_all() -> Result<Vec<Iface>> {
@@ -90,13 +146,17 @@ pub(crate) fn list(everything: bool) -> Vec<Nic> {
         }
     };
     let everything = everything && expression.is_empty();
-    let mut nics: Vec<Nic> = Vec::new();
+    let (mut nics, mut others): (Vec<Nic>, Vec<Nic>) = (Vec::new(), Vec::new());
     for candidate in candidates {
         log::info!("interface {candidate}");
-        if candidate.kept || (everything && candidate.iface.up) {
+        if candidate.kept {
             nics.push(candidate.iface.into());
+        } else if everything && candidate.iface.up {
+            others.push(candidate.iface.into());
         }
     }
+    let mut nics = combine(nics);
+    nics.append(&mut others);
     if nics.is_empty() {
         log::warn!(
             target: USER,
@@ -123,6 +183,11 @@ pub(crate) fn find(name: Option<&str>, ip: Option<IpAddr>) -> Result<Nic> {
     let found = own
         .or_else(|| of_local_address(named.clone(), ip?))
         .or_else(|| named.clone().next().cloned());
+    let found = found.map(|nic| {
+        // The first interface may be several cards.
+        let first = (params().rails != Some(1)).then(|| list(false).into_iter().next()).flatten();
+        first.filter(|first| (&first.name, first.ip) == (&nic.name, nic.ip)).unwrap_or(nic)
+    });
     found.ok_or_else(|| {
         log::warn!(target: USER, "the domain cannot be opened: no interface {name:?} with address {ip:?} is up on this host");
         Errno::NODATA

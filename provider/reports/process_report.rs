@@ -75,6 +75,11 @@ pub(crate) fn add(engine: &Engine, statistics: &Statistics<'_>) {
     // The first messages to a peer of this host travel by packets, until the channel is open.
     report.packet_peers += peers.len() as u64 - here + here.saturating_sub(counters.shm_channels);
     report.shm_peers += counters.shm_channels;
+    for rail in &statistics.rails {
+        let (sent, received) = report.rails.entry(rail.name.clone()).or_default();
+        *sent += rail.tx_bytes;
+        *received += rail.rx_bytes;
+    }
     report.encrypted |= statistics.is_encrypted();
     report.retransmitted += statistics.reliability.retransmissions();
     report.failed +=

@@ -36,6 +36,8 @@ pub(crate) struct Statistics<'a> {
     pub(crate) reliability: &'a TransportCounters,
     pub(crate) transport: &'a TransportConfig,
     pub(crate) net: squall_net::Counters,
+    /// What each network card has carried, if the endpoint has several.
+    pub(crate) rails: Vec<squall_net::RailReport>,
     pub(crate) flows: Vec<FlowRecord>,
     pub(crate) turns: Turns,
     /// Time since the endpoint was enabled.
@@ -391,6 +393,7 @@ mod tests {
             engine: &squall_engine::Counters::default(),
             reliability: &pdc,
             net,
+            rails: Vec::new(),
             flows: vec![flow, other],
             turns: Turns { all: 5, idle: 4, stand_ins: 3, revoked: 2 },
             open: Span::millis(1500),

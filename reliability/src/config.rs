@@ -88,6 +88,9 @@ pub struct Config {
     /// The number of out-of-order packets that indicates a loss; normally
     /// [`cc::SenderConfig::loss_threshold`].
     pub threshold: cc::LossThreshold,
+    /// How much longer packets may queue on one path than on another, beyond an unloaded round trip. Zero for paths that
+    /// begin at one network card, where packets wait for the link together. Probes find losses later by this time.
+    pub path_skew: Span,
     /// Shortest time without an answer, with packets outstanding, after which the sender probes.
     /// The interval is at least the larger of this time and two or three unloaded round trips.
     pub probe_min: Span,
@@ -155,6 +158,7 @@ impl Config {
             idle_close: Span::secs(30),
             loss: LossDetection::ALL,
             threshold: cc::LossThreshold::SLEEK,
+            path_skew: Span::ZERO,
             probe_min: Span::micros(200),
             probe_max: 3,
             trim_enabled: true,

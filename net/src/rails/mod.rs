@@ -19,7 +19,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
-use squall_wire::{Handshake, MAX_RAILS, Packet, PdsType, RailList, RailPacket};
+use squall_wire::{Handshake, Packet, PdsType, RailList, RailPacket};
 
 use crate::base::{Batch, Datagram, JobKey, SecretRng, Time, TrafficClass, Train};
 use crate::port::RailReport;
@@ -28,6 +28,8 @@ use crate::{
     UdpPort,
 };
 use table::{RailTable, Route};
+
+pub use squall_wire::MAX_RAILS;
 
 /// Number of attempts to find a UDP port that is free on all cards.
 const ATTEMPTS: usize = 16;

@@ -30,6 +30,14 @@ const QUIET: Span = Span::millis(6);
 /// if the peer is heard through another pair: 6 + 3 * 3 ms after the first lost packet.
 const PING_EVERY: Span = Span::millis(3);
 const PINGS: u8 = 3;
+/// Shortest time between two measurements of a pair's delay.
+const SAMPLE_EVERY: Span = Span::millis(10);
+/// Share of the paths of the fastest pair of cards; those of the others are relative to it.
+const MOST_SHARE: u32 = 1024;
+const LEAST_SHARE: u32 = 16;
+/// Time by which a pair's delay must exceed twice the shortest one before its share falls: hosts that are busy answer
+/// some of the questions late.
+const DELAY_NOISE: Span = Span::micros(500);
 /// Bounds of the time between two questions to a pair that was left.
 const RETURN_FIRST: Span = Span::millis(20);
 const RETURN_LONGEST: Span = Span::millis(200);
@@ -80,6 +88,17 @@ struct Pair {
     wait: Span,
     /// Random number of the pings since the pair became quiet.
     ping: u64,
+    /// The question that measures the delay of the pair: its random number, and when it was or will be sent.
+    sample: u64,
+    sampled: Time,
+    next_sample: Time,
+    /// Moving average of the round trip of these questions; zero before the first.
+    delay: Span,
+    /// Share of the paths, up to `most`, which is that of the cards' speeds; and the one with which the paths were last
+    /// distributed.
+    share: u32,
+    most: u32,
+    assigned: u32,
 }
 
 /// The knowledge of a peer's cards.
@@ -461,6 +480,14 @@ impl RailTable {
         });
         let Some(pair) = pair else { return false };
         match (packet.stage, pair.state) {
+            (RailStage::Pong, PairState::Up)
+                if packet.nonce == pair.sample && packet.session == peer.session =>
+            {
+                let trip = now.since(pair.sampled);
+                pair.delay = if pair.delay == Span::ZERO { trip } else { (pair.delay + trip) / 2 };
+                (pair.waiting, pair.asked, pair.sample) = (Time::NEVER, 0, 0);
+                peer.share_by_delay(local as u8, packet.from, &self.own);
+            }
             (RailStage::Pong, _) if packet.nonce != pair.ping => return false,
             (RailStage::Pong, _) if packet.session != peer.session && peer.session != 0 => {
                 // Another endpoint has the address now. It does not know the cards of this one.
@@ -516,6 +543,9 @@ impl RailTable {
         let former = core::mem::replace(&mut pair.state, PairState::Up);
         (pair.to, pair.waiting, pair.asked) = (to, Time::NEVER, 0);
         if former != PairState::Up {
+            if former != PairState::Down {
+                peer.share_by_speed(&self.own);
+            }
             peer.assign_slots(&self.own);
             let text = if former == PairState::Down { "works again" } else { "is used" };
             self.report(addr, usize::from(local), ip, text);
@@ -577,14 +607,18 @@ impl RailTable {
         let (local, remote) = (usize::from(pair.local), usize::from(pair.remote));
         let state = pair.state;
         if state == PairState::Up {
+            if peer.pairs.len() > 1 && now >= pair.next_sample {
+                self.sample(now, index, at);
+            }
+            let (peer, pair) = (&self.peers[index], &self.peers[index].pairs[at]);
             let heard = self.heard(pair);
             if pair.waiting != Time::NEVER && heard >= pair.waiting {
                 let pair = &mut self.peers[index].pairs[at];
                 (pair.waiting, pair.asked) = (Time::NEVER, 0);
-                return Time::NEVER;
+                return pair.next_sample;
             }
             if pair.waiting == Time::NEVER {
-                return Time::NEVER;
+                return pair.next_sample;
             }
             let quiet = Time(pair.waiting.0 + QUIET.0);
             if now < quiet {
@@ -658,6 +692,22 @@ impl RailTable {
         let packet = self.packet(RailStage::Ping, nonce, local, remote);
         self.send(Route { local, to }, first, packet);
         next
+    }
+
+    /// Sends a question through a pair that measures its delay.
+    fn sample(&mut self, now: Time, index: usize, at: usize) {
+        let nonce = self.random.next_u64();
+        let peers = self.peers.len() as u64;
+        let peer = &mut self.peers[index];
+        let (first, pairs) = (peer.addr.ip(), peer.pairs.len() as u64);
+        let pair = &mut peer.pairs[at];
+        (pair.sample, pair.sampled) = (nonce, now);
+        // The more pairs there are, the longer each can do with its share.
+        pair.next_sample = Time(now.0 + SAMPLE_EVERY.0 * (1 + pairs / 8 + peers / 16));
+        let (local, remote) = (usize::from(pair.local), usize::from(pair.remote));
+        let to = pair.to;
+        let packet = self.packet(RailStage::Ping, nonce, local, remote);
+        self.send(Route { local, to }, first, packet);
     }
 
     /// Returns when a packet was last heard through a pair.
@@ -817,6 +867,13 @@ impl Pair {
             next: Time::ZERO,
             wait: FIRST_WAIT,
             ping: 0,
+            sample: 0,
+            sampled: Time::ZERO,
+            next_sample: Time::ZERO,
+            delay: Span::ZERO,
+            share: MOST_SHARE,
+            most: MOST_SHARE,
+            assigned: MOST_SHARE,
         }
     }
 }
@@ -833,42 +890,70 @@ impl Peer {
         self.discovery = Discovery::Asking { next: Time::ZERO, wait: FIRST_WAIT };
     }
 
-    /// Distributes the paths over the pairs that work: each further path goes to the pair whose two
-    /// cards have the fewest paths for their speed.
-    fn assign_slots(&mut self, own: &RailList) {
-        let speed = |list: &RailList, index: u8| {
-            list.get(usize::from(index)).map_or(0, |(_, mbps)| u64::from(mbps))
+    /// Adapts the share of a pair whose delay was measured: it falls while packets wait longer there than elsewhere, and
+    /// rises otherwise. So the queues of all cards become alike, and with them each card carries what it can.
+    fn share_by_delay(&mut self, local: u8, remote: u8, own: &RailList) {
+        let up = self.pairs.iter().filter(|pair| pair.state == PairState::Up);
+        let shortest = up.map(|pair| pair.delay).filter(|delay| *delay > Span::ZERO).min();
+        let Some(shortest) = shortest else { return };
+        let Some(pair) =
+            self.pairs.iter_mut().find(|pair| (pair.local, pair.remote) == (local, remote))
+        else {
+            return;
         };
+        pair.share = if pair.delay > shortest * 2 + DELAY_NOISE {
+            (pair.share - pair.share / 8).max(LEAST_SHARE)
+        } else {
+            (pair.share + pair.most / 64 + 1).min(pair.most)
+        };
+        if pair.share.abs_diff(pair.assigned) > pair.assigned / 8 {
+            self.assign_slots(own);
+        }
+    }
+
+    /// Sets the shares of the pairs to the product of their cards' speeds, so that each card has its part of the sum. A
+    /// card of unknown speed counts as the fastest one.
+    fn share_by_speed(&mut self, own: &RailList) {
         let rails = self.rails;
-        // A card of unknown speed counts as the slowest one that is known.
-        let known = own.iter().chain(rails.iter()).map(|(_, mbps)| u64::from(mbps));
-        let slowest = known.filter(|mbps| *mbps > 0).min().unwrap_or(1);
-        let cost = |list: &RailList, index: u8| {
-            let mbps = match speed(list, index) {
-                0 => slowest,
-                mbps => mbps,
-            };
-            // A path costs the more, the slower the card is.
-            (slowest << 20) / mbps
+        let fastest = |list: &RailList| list.iter().map(|(_, mbps)| mbps).max().unwrap_or(0);
+        let part = |list: &RailList, index: u8| match list.get(usize::from(index)) {
+            Some((_, mbps)) if mbps > 0 => f64::from(mbps) / f64::from(fastest(list)),
+            _ => 1.0,
         };
-        let mut used = [[0u64; MAX_RAILS]; 2];
-        let mut paths = vec![0u64; self.pairs.len()];
+        for pair in &mut self.pairs {
+            let product = part(own, pair.local) * part(&rails, pair.remote);
+            // Between 0 and MOST_SHARE.
+            pair.most = ((f64::from(MOST_SHARE) * product) as u32).max(LEAST_SHARE);
+            pair.share = pair.most;
+        }
+    }
+
+    /// Distributes the paths over the pairs that work: each further path goes to the pair that has the fewest paths for
+    /// its share, and among equals to that whose cards have the fewest.
+    fn assign_slots(&mut self, own: &RailList) {
+        let cards = own.len().max(self.rails.len()).max(1);
+        let mut used = [[0u32; MAX_RAILS]; 2];
+        let mut paths = vec![0u32; self.pairs.len()];
         let any = self.pairs.iter().any(|pair| pair.state == PairState::Up);
+        for pair in &mut self.pairs {
+            pair.assigned = pair.share;
+        }
         for slot in 0..SLOTS {
             let load = |at: usize| {
                 let pair = &self.pairs[at];
                 let [locals, remotes] = &used;
-                let local = locals[usize::from(pair.local)] + cost(own, pair.local);
-                let remote = remotes[usize::from(pair.remote)] + cost(&rails, pair.remote);
-                (local.max(remote), local + remote, paths[at], at)
+                let cards_used =
+                    locals[usize::from(pair.local)] + remotes[usize::from(pair.remote)];
+                // In the order of diagonals, so that the first paths have all cards.
+                let diagonal = (usize::from(pair.remote) + cards - usize::from(pair.local)) % cards;
+                ((paths[at] + 1) * (MOST_SHARE << 6) / pair.share, cards_used, diagonal, at)
             };
             let usable = |at: &usize| !any || self.pairs[*at].state == PairState::Up;
             let Some(best) = (0..self.pairs.len()).filter(usable).min_by_key(|at| load(*at)) else {
                 return;
             };
-            let (local, remote) = (self.pairs[best].local, self.pairs[best].remote);
-            used[0][usize::from(local)] += cost(own, local);
-            used[1][usize::from(remote)] += cost(&rails, remote);
+            used[0][usize::from(self.pairs[best].local)] += 1;
+            used[1][usize::from(self.pairs[best].remote)] += 1;
             paths[best] += 1;
             self.slots[slot] = best as u8; // at most 64 pairs
         }

@@ -105,6 +105,22 @@ impl<const MIN: u32, const MAX: u32> Kind for AutoCount<MIN, MAX> {
     }
 }
 
+/// A parameter that is a number of network cards, or "all".
+pub(crate) struct Rails;
+
+impl Kind for Rails {
+    type Value = Option<u32>;
+    const HOST_TYPE: ffi::fi_param_type = ffi::FI_PARAM_STRING;
+    fn parse(text: &str) -> Result<Option<u32>, String> {
+        if text.eq_ignore_ascii_case("all") {
+            return Ok(None);
+        }
+        Count::<1, { squall_net::rails::MAX_RAILS as u32 }>::parse(text)
+            .map(Some)
+            .map_err(|wanted| format!("{wanted}, or all"))
+    }
+}
+
 /// A parameter that is a size in bytes, or "auto". `KB`, `MB` and `GB` are powers of 1024, as `K`, `M` and `G` are.
 pub(crate) struct Bytes;
 

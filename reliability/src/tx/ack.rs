@@ -603,7 +603,7 @@ impl<'a, D: Copy> Acknowledgement<'a, D> {
     /// Handles the answer to a probe. The probe overtook the queues, so only packets that cannot be
     /// in them any more are lost if they did not arrive. Such a packet left before the probe by as
     /// long as a round trip may take. Or it left before a packet that did arrive by an unloaded
-    /// round trip, because paths differ.
+    /// round trip and [`Config::path_skew`](crate::Config::path_skew), because paths differ.
     ///
     /// Only packets whose arrival is known are judged: the 64 that the answer shows, or all if as
     /// many are acknowledged as the peer has received out of order. All includes the tail, which no
@@ -611,7 +611,7 @@ impl<'a, D: Copy> Acknowledgement<'a, D> {
     /// from being retransmitted (STrack section 3.3.2 subtracts lost packets from the bytes in
     /// flight).
     fn sweep_probed(&mut self, sent_at: Time) {
-        let unloaded = self.unloaded_rtt();
+        let apart = self.unloaded_rtt() + self.shared.config.path_skew;
         let (tx, ack) = (&mut *self.tx, self.ack);
         let arrived = tx.ring.iter().filter(|slot| slot.is_acked());
         let known = arrived.clone().count();
@@ -623,7 +623,7 @@ impl<'a, D: Copy> Acknowledgement<'a, D> {
         let silent = tx.prober.unanswered() > 0;
         let trip = if silent { tx.rtt.mean() } else { tx.rtt.longest() };
         let late = sent_at - trip;
-        let sent_before = late.max(newest - unloaded);
+        let sent_before = late.max(newest - apart);
         let all = ack.ooo.is_some_and(|ooo| usize::from(ooo) <= known);
         let range = if all {
             (tx.ring.base(), tx.ring.next())

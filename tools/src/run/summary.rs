@@ -23,6 +23,8 @@ pub(super) struct JobSummary {
     /// Ranks that have sent no report.
     missing: Vec<u32>,
     interfaces: BTreeMap<String, BTreeSet<u32>>,
+    /// Bytes that each network card sent and received, of ranks whose endpoints have several.
+    rails: BTreeMap<String, (u64, u64)>,
     /// Numbers of ordered pairs of endpoints: those that exchange packets, and (next field) those
     /// that share memory.
     packet_pairs: u64,
@@ -84,6 +86,11 @@ impl JobSummary {
         }
         for (interface, mtu) in &report.interfaces {
             self.interfaces.entry(interface.clone()).or_default().insert(*mtu);
+        }
+        for (card, (sent, received)) in &report.rails {
+            let total = self.rails.entry(card.clone()).or_default();
+            total.0 += sent;
+            total.1 += received;
         }
         self.packet_pairs += report.packet_peers;
         self.shm_pairs += report.shm_peers;
@@ -156,6 +163,11 @@ impl fmt::Display for JobSummary {
             let mtus: Vec<String> = mtus.iter().map(u32::to_string).collect();
             let separator = if i == 0 { "; " } else { ", " };
             write!(f, "{separator}{interface} (MTU {})", mtus.join(" and "))?;
+        }
+        for (i, (card, (sent, received))) in self.rails.iter().enumerate() {
+            let separator = if i == 0 { "; cards " } else { ", " };
+            let mib = |bytes: u64| bytes / (1 << 20);
+            write!(f, "{separator}{card} {} MiB out, {} in", mib(*sent), mib(*received))?;
         }
         // Both ends of a pair report it, unless only one of them sent anything.
         let (packets, shm) = (self.packet_pairs.div_ceil(2), self.shm_pairs.div_ceil(2));

@@ -18,6 +18,9 @@ pub(crate) struct Switches {
     /// Interfaces, best first: names, addresses or CIDRs; `^` excludes (FI_SQUALL_IFACE).
     #[arg(long, value_name = "LIST")]
     iface: Option<String>,
+    /// Number of network cards that a rank uses together, or all (FI_SQUALL_RAILS).
+    #[arg(long, value_name = "N")]
+    rails: Option<String>,
     /// Congestion control: NAME or NAME:key=value,.. (FI_SQUALL_CC).
     #[arg(long, value_name = "NAME")]
     cc: Option<String>,
@@ -63,6 +66,7 @@ impl Switches {
         let key = self.key.as_deref().map(absolute_key).transpose()?;
         let set = [
             ("FI_SQUALL_IFACE", self.iface.clone()),
+            ("FI_SQUALL_RAILS", self.rails.clone()),
             ("FI_SQUALL_CC", self.cc.clone()),
             ("FI_SQUALL_LB", self.lb.clone()),
             ("FI_SQUALL_PATHS", self.paths.map(|paths| paths.to_string())),
