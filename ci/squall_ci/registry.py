@@ -125,6 +125,7 @@ SUITES = Group(
             "virtual", "6 min, `--quick` 1", "`squall run --virtual`: exact times, right results, bad ends", "mpich provider"
         ),
         Command("netns", "30 s", "MPI between namespaces behind kernel ECMP routers, a spine going down", "root mpich"),
+        Command("rails", "3 min", "messages and MPI over several network cards, one slow or dying", "root mpich provider"),
         Command("xdp", "1 min", "MPI between namespaces by frames through AF_XDP", "root mpich provider"),
         Command("hostile", "9 min, `--quick` 90 s", "jobs under hostile conditions", "root mpich provider"),
         Command(

@@ -73,9 +73,10 @@ pub(crate) fn open(domain: &Domain, settings: &Settings, number: u32) -> Result<
     let nic = domain.nic();
     let params = &wire::adapt(params, key.is_some())?;
     let rails = if source.ip() == nic.ip { &nic.rails[..] } else { &[] };
+    let params = &with_rails(params, rails.len());
     let BoundPort { port, local, config, held, network } =
         bind(params, with_scope(source, nic), (rails, key.as_ref()))?;
-    let params = &with_network_facts(params, &network, rails.len());
+    let params = &with_network_facts(params, &network);
     let v6 = local.is_ipv6();
     let packet = packet_size(params, nic, v6);
     let wire = wire::of(params, packet)?;
@@ -355,14 +356,23 @@ fn open_rails(
     Ok((Box::new(port), report.rcvbuf as u64, PacketNetwork::Sockets))
 }
 
-/// Returns the parameters, with facts about the network in place of what the user left open.
-fn with_network_facts(params: &Params, network: &PacketNetwork, cards: usize) -> Params {
+/// Returns the parameters of an endpoint with `cards` network cards.
+fn with_rails(params: &Params, cards: usize) -> Params {
     let mut params = params.clone();
-    match network {
-        PacketNetwork::Sockets if cards > 1 && params.lb == PathsConfig::DEFAULT && params.paths.is_power_of_two() => {
+    if cards > 1 {
+        params.paths = params.paths.saturating_mul(cards as u32).min(MOST_PATHS);
+        if params.lb == PathsConfig::DEFAULT && params.paths.is_power_of_two() {
             // Where switches do not mark, a selector that uses good paths again stays on the card that answered last.
             RAIL_SELECTOR.clone_into(&mut params.lb);
         }
+    }
+    params
+}
+
+/// Returns the parameters, with facts about the network in place of what the user left open.
+fn with_network_facts(params: &Params, network: &PacketNetwork) -> Params {
+    let mut params = params.clone();
+    match network {
         PacketNetwork::Sockets => {}
         PacketNetwork::Frames => params.train = params.train.or(Some(FRAMED_TRAIN)),
         PacketNetwork::Fabric(network) => {
@@ -533,6 +543,8 @@ fn transport_config(
     Ok(config)
 }
 
+/// The most paths of an endpoint.
+const MOST_PATHS: u32 = 256;
 /// Path selection of endpoints with several cards, unless the user chose one.
 const RAIL_SELECTOR: &str = "bitmap";
 /// The longest time by which the queue of one network card is longer than that of another: a window of 1 MiB at 1 Gb/s

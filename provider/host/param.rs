@@ -107,7 +107,7 @@ params! {
     source_ports: kinds::Ports = "SOURCE_PORTS", "",
         "Range of UDP source ports of packets, first-last, for firewalls. Default: any.";
     paths: kinds::Count<1, 256> = "PATHS", "8",
-        "Entropy values (UDP source ports), hence network paths, that an endpoint spreads over.";
+        "Entropy values (UDP source ports), hence network paths, that an endpoint spreads over, for each network card.";
     lb: kinds::Choice<kinds::Selectors> = "LB", PathsConfig::DEFAULT,
         "Path selection: NAME or NAME:key=value,key=value; help lists names and keys.";
     cc: kinds::Choice<kinds::Controls> = "CC", SenderConfig::DEFAULT,

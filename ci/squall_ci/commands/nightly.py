@@ -97,6 +97,7 @@ def steps() -> list[Step]:
         suite("live"),
         suite("tenants"),
         suite("netns", root=True),
+        suite("rails", root=True),
         suite("xdp", root=True),
         Step("machines", [[RUN, "suite", "machines", "--quick"]], HOUR, missing=NO_ROOT or without_guests()),
         # The dissector is not part of the repository.

@@ -35,7 +35,7 @@ const SAMPLE_EVERY: Span = Span::millis(10);
 /// Share of the paths of the fastest pair of cards; those of the others are relative to it.
 const MOST_SHARE: u32 = 1024;
 const LEAST_SHARE: u32 = 16;
-/// Time by which a pair's delay must exceed twice the shortest one before its share falls: hosts that are busy answer
+/// Time by which a pair's delay must exceed one and a half times the shortest one before its share falls: hosts that are busy answer
 /// some of the questions late.
 const DELAY_NOISE: Span = Span::micros(500);
 /// Bounds of the time between two questions to a pair that was left.
@@ -901,7 +901,7 @@ impl Peer {
         else {
             return;
         };
-        pair.share = if pair.delay > shortest * 2 + DELAY_NOISE {
+        pair.share = if pair.delay > shortest * 3 / 2 + DELAY_NOISE {
             (pair.share - pair.share / 8).max(LEAST_SHARE)
         } else {
             (pair.share + pair.most / 64 + 1).min(pair.most)

@@ -622,7 +622,7 @@ impl<'a, D: Copy> Acknowledgement<'a, D> {
         // the queues are not full of this flow's packets.
         let silent = tx.prober.unanswered() > 0;
         let trip = if silent { tx.rtt.mean() } else { tx.rtt.longest() };
-        let late = sent_at - trip;
+        let late = sent_at - trip.max(self.shared.config.path_skew);
         let sent_before = late.max(newest - apart);
         let all = ack.ooo.is_some_and(|ooo| usize::from(ooo) <= known);
         let range = if all {
