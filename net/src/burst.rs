@@ -61,7 +61,9 @@ impl<'a> Burst<'a> {
     /// Returns a burst of `packets` in place of the burst's own. They are copies of its own, with other destinations.
     #[must_use]
     pub(crate) fn with_packets(&self, packets: &'a [Datagram]) -> Self {
-        debug_assert!(packets.iter().zip(self.packets).all(|(new, old)| new.payload == old.payload));
+        debug_assert!(
+            packets.iter().zip(self.packets).all(|(new, old)| new.payload == old.payload)
+        );
         Self { batch: self.batch, packets }
     }
 

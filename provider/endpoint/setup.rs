@@ -345,7 +345,9 @@ fn open_rails(
     key: Option<&JobKey>,
 ) -> io::Result<(Box<dyn Port + Send>, u64, PacketNetwork)> {
     let random = secret::generator("an endpoint's cards").map_err(|_| {
-        io::Error::other("the system gives no random bits, so that peers could not prove their addresses")
+        io::Error::other(
+            "the system gives no random bits, so that peers could not prove their addresses",
+        )
     })?;
     let (port, report) = RailPort::open(config, rails, key.cloned(), random)?;
     let names: Vec<&str> = rails.iter().map(|card| card.name.as_str()).collect();
@@ -623,7 +625,8 @@ mod tests {
             ("DSCP_CONTROL", "40"),
             ("DSCP_TRIMMED", "12"),
         ]);
-        let bound = bind(&params, SocketAddr::from(([127, 0, 0, 1], 0)), (&[], None)).expect("a free port");
+        let bound =
+            bind(&params, SocketAddr::from(([127, 0, 0, 1], 0)), (&[], None)).expect("a free port");
         let BoundPort { mut port, local, config, .. } = bound;
         let arrived = send_to_itself(&mut *port);
         assert_eq!(dscps(&arrived), [10, 10, 10, 10, 40]);

@@ -102,7 +102,10 @@ fn combine(mut nics: Vec<Nic>) -> Vec<Nic> {
     first.rails.push(rail(&first));
     nics.retain(|nic| {
         let full = first.rails.len() == most;
-        if full || nic.ip.is_ipv4() != first.ip.is_ipv4() || nic.ip.is_loopback() != first.ip.is_loopback() {
+        if full
+            || nic.ip.is_ipv4() != first.ip.is_ipv4()
+            || nic.ip.is_loopback() != first.ip.is_loopback()
+        {
             return true;
         }
         first.rails.push(rail(nic));

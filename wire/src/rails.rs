@@ -167,8 +167,7 @@ impl RailPacket {
         let mut bytes = [0; Self::LEN];
         self.emit(&mut bytes);
         let mut padded = [0; Self::PROVED.next_multiple_of(8)];
-        padded[..Self::PROVED]
-            .copy_from_slice(&bytes[Control::LEN..Control::LEN + Self::PROVED]);
+        padded[..Self::PROVED].copy_from_slice(&bytes[Control::LEN..Control::LEN + Self::PROVED]);
         core::array::from_fn(|word| {
             let mut eight = [0; 8];
             eight.copy_from_slice(&padded[8 * word..8 * word + 8]);

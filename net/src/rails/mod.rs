@@ -151,8 +151,7 @@ impl RailPort {
     /// Returns the route of a packet.
     #[inline]
     fn route(&mut self, now: Time, burst: Burst<'_>, packet: &Datagram) -> Route {
-        let handshake =
-            packet.class == TrafficClass::Control && is_handshake(burst.header(packet));
+        let handshake = packet.class == TrafficClass::Control && is_handshake(burst.header(packet));
         let route = if handshake {
             self.table.handshake_route(now, packet.dst, packet.path)
         } else {
@@ -255,8 +254,9 @@ impl Port for RailPort {
             let local = (first + step) % count;
             let mut arrival = |meta: &RxMeta, train: Train<'_>| {
                 overflow[local] = meta.overflow;
-                let is_control =
-                    |bytes: &[u8]| bytes.first().is_some_and(|b| b >> 3 == PdsType::Control.to_u8());
+                let is_control = |bytes: &[u8]| {
+                    bytes.first().is_some_and(|b| b >> 3 == PdsType::Control.to_u8())
+                };
                 if train.peek().is_some_and(|b| is_control(b) && RailPacket::is_rail_packet(b)) {
                     for bytes in train {
                         if let Ok(packet) = RailPacket::read(bytes) {

@@ -190,7 +190,12 @@ pub(super) struct RailTable {
 
 impl RailTable {
     /// Creates the table of an endpoint with these cards, all of which listen on `port`.
-    pub(super) fn new(own: RailList, port: u16, key: Option<JobKey>, mut random: SecretRng) -> Self {
+    pub(super) fn new(
+        own: RailList,
+        port: u16,
+        key: Option<JobKey>,
+        mut random: SecretRng,
+    ) -> Self {
         let cookie_keys = [random.next_u64(), random.next_u64()];
         Self {
             own,
@@ -246,7 +251,12 @@ impl RailTable {
     /// Notes a packet that arrived at card `local` from `src`. Returns the address by which the
     /// transport knows its sender.
     #[inline]
-    pub(super) fn record_arrival(&mut self, now: Time, local: usize, src: SocketAddr) -> SocketAddr {
+    pub(super) fn record_arrival(
+        &mut self,
+        now: Time,
+        local: usize,
+        src: SocketAddr,
+    ) -> SocketAddr {
         let index = match self.last_source {
             Some((ip, index)) if ip == src.ip() => index,
             _ => match self.by_ip.get(&src.ip()) {
@@ -330,10 +340,16 @@ impl RailTable {
             return;
         }
         let handled = match packet.stage {
-            RailStage::Ask => packet.from == 0 && local == 0 && packet.first == src.ip()
-                && self.answer(now, local, src, packet, RailStage::Offer),
-            RailStage::Probe => self.has_first_cookie(now, packet)
-                && self.answer(now, local, src, packet, RailStage::Reply),
+            RailStage::Ask => {
+                packet.from == 0
+                    && local == 0
+                    && packet.first == src.ip()
+                    && self.answer(now, local, src, packet, RailStage::Offer)
+            }
+            RailStage::Probe => {
+                self.has_first_cookie(now, packet)
+                    && self.answer(now, local, src, packet, RailStage::Reply)
+            }
             RailStage::Ping => self.answer(now, local, src, packet, RailStage::Pong),
             RailStage::Confirm => self.handle_confirm(now, local, src, packet),
             RailStage::Offer => self.handle_offer(now, packet),
@@ -403,7 +419,8 @@ impl RailTable {
         let addr = SocketAddr::new(packet.first, packet.port);
         let Some(&index) = self.by_addr.get(&addr) else { return false };
         let peer = &mut self.peers[index];
-        if peer.nonce != packet.nonce || packet.rails.get(0).map(|(ip, _)| ip) != Some(packet.first) {
+        if peer.nonce != packet.nonce || packet.rails.get(0).map(|(ip, _)| ip) != Some(packet.first)
+        {
             return false;
         }
         if peer.discovery == Discovery::Known {
@@ -476,7 +493,9 @@ impl RailTable {
         let Some(&index) = self.by_addr.get(&addr) else { return false };
         let peer = &mut self.peers[index];
         let pair = peer.pairs.iter_mut().find(|pair| {
-            usize::from(pair.local) == local && pair.remote == packet.from && pair.to.ip() == src.ip()
+            usize::from(pair.local) == local
+                && pair.remote == packet.from
+                && pair.to.ip() == src.ip()
         });
         let Some(pair) = pair else { return false };
         match (packet.stage, pair.state) {
@@ -569,7 +588,8 @@ impl RailTable {
             }
             next = next.min(self.tick_peer(now, index));
         }
-        self.next_tick = if next == Time::NEVER { next } else { next.max(Time(now.0 + self.interval.0)) };
+        self.next_tick =
+            if next == Time::NEVER { next } else { next.max(Time(now.0 + self.interval.0)) };
         self.forget_idle(now);
     }
 
@@ -793,7 +813,8 @@ impl RailTable {
         let kept: std::collections::HashSet<IpAddr> =
             self.peers.iter().map(|peer| peer.addr.ip()).collect();
         self.last_source = None;
-        let (sources, by_ip) = (core::mem::take(&mut self.sources), core::mem::take(&mut self.by_ip));
+        let (sources, by_ip) =
+            (core::mem::take(&mut self.sources), core::mem::take(&mut self.by_ip));
         let mut sources: Vec<Option<Source>> = sources.into_iter().map(Some).collect();
         for (ip, index) in by_ip {
             if let Some(source) = sources[index].take_if(|source| kept.contains(&source.first)) {

@@ -170,7 +170,10 @@ fn a_dead_card_is_left_within_30_ms_and_used_again_within_a_second() {
     world.talk(0, 1, Span::millis(30));
     for (a, b) in [(0, 1), (1, 0)] {
         let pairs = world.pairs(a, b);
-        assert!(!pairs.iter().any(|pair| if a == 0 { pair.0 == 1 } else { pair.1 == 1 }), "{pairs:?}");
+        assert!(
+            !pairs.iter().any(|pair| if a == 0 { pair.0 == 1 } else { pair.1 == 1 }),
+            "{pairs:?}"
+        );
     }
     world.talk(0, 1, Span::secs(3));
     world.cut.clear();
@@ -256,7 +259,9 @@ fn packets_of_others_open_no_way() {
         for at in 0..3 {
             let (_, table) = &mut world.hosts[at];
             assert_eq!(table.record_arrival(now, 0, enemy), enemy, "the enemy is nobody");
-            for route in (0..64).map(|path| table.route(now, first(if at == 0 { 2 } else { 1 }), path)) {
+            for route in
+                (0..64).map(|path| table.route(now, first(if at == 0 { 2 } else { 1 }), path))
+            {
                 assert_ne!(route.to.ip(), enemy.ip());
             }
         }
@@ -361,19 +366,31 @@ fn open(cards: &[u8], seed: u8) -> io::Result<RailPort> {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods)] // the time of a limit
 fn two_ports_exchange_data_over_all_cards() {
     let (mut a, mut b) = (open(&[11, 12], 1).unwrap(), open(&[13, 14], 2).unwrap());
     let (addr_a, addr_b) = (a.local_addr(), b.local_addr());
     let begin = std::time::Instant::now();
     let (mut got, mut round) = (0u64, 0u64);
-    while a.rails().iter().chain(&b.rails()).any(|rail| rail.rx_packets < 100 || rail.tx_packets < 100) {
+    while a
+        .rails()
+        .iter()
+        .chain(&b.rails())
+        .any(|rail| rail.rx_packets < 100 || rail.tx_packets < 100)
+    {
         assert!(begin.elapsed().as_secs() < 30, "{:?} {:?}", a.rails(), b.rails());
         let now = Time(1 + begin.elapsed().as_nanos() as u64);
         for (from, to) in [(&mut a, addr_b), (&mut b, addr_a)] {
             let payload = [&b"payload"[..]];
             let class = TrafficClass::Data;
-            let sample =
-                |path| Sample { dst: to, path, class, header: b"\x10header", payload: &payload, trailer: b"" };
+            let sample = |path| Sample {
+                dst: to,
+                path,
+                class,
+                header: b"\x10header",
+                payload: &payload,
+                trailer: b"",
+            };
             let samples: Vec<_> = (0..8).map(|path| sample(path as u16)).collect();
             assert_eq!(send(from, now, &samples).sent, 8);
         }
@@ -387,7 +404,8 @@ fn two_ports_exchange_data_over_all_cards() {
         round += 1;
     }
     assert!(got > 8 * round, "{got} packets in {round} rounds");
-    let sources = |port: &mut RailPort| (1..8).map(|path| port.open_source_port(path)).collect::<Vec<_>>();
+    let sources =
+        |port: &mut RailPort| (1..8).map(|path| port.open_source_port(path)).collect::<Vec<_>>();
     let known = sources(&mut a);
     for (path, source) in (1..8).zip(known) {
         let other = a.rails[1].source_port(path);
@@ -406,7 +424,10 @@ fn impossible_cards_are_refused_with_the_reason() {
         (vec![card(11)], "an endpoint with 1 cards: the number is out of range 2..=8"),
         (nine, "an endpoint with 9 cards: the number is out of range 2..=8"),
         (vec![card(11), card(11)], "cards lo and lo are one: 127.0.0.11"),
-        (vec![card(12), card(13)], "the first card has address 127.0.0.12, and the endpoint 127.0.0.11"),
+        (
+            vec![card(12), card(13)],
+            "the first card has address 127.0.0.12, and the endpoint 127.0.0.11",
+        ),
         (
             vec![card(11), v6],
             "card lo has address ::1 of another family than 127.0.0.11; name cards of IPv4 or of IPv6 alone",

@@ -144,7 +144,7 @@ pub(crate) fn bound_address(socket: &Socket) -> io::Result<SocketAddr> {
 pub(super) fn send_from_interface(socket: &Socket, config: &PortConfig) {
     let Some(index) = config.interface else { return };
     // The options take the index in network byte order.
-    let index = (index as i32).to_be();
+    let index = index.cast_signed().to_be();
     let _ = if config.bind.is_ipv6() {
         set_option(socket, libc::IPPROTO_IPV6, IPV6_UNICAST_IF, index)
     } else {

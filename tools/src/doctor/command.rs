@@ -57,8 +57,10 @@ pub(super) fn write_section(
 /// # Errors
 /// Standard output or a socket cannot be used.
 pub(crate) fn run(args: &DoctorArgs, stop: &Arc<AtomicBool>) -> io::Result<bool> {
-    let Selection { chosen, table, findings: interfaces } =
-        interface::choose(&variable("FI_SQUALL_IFACE").unwrap_or_default());
+    let Selection { chosen, table, findings: interfaces } = interface::choose(
+        &variable("FI_SQUALL_IFACE").unwrap_or_default(),
+        &variable("FI_SQUALL_RAILS").unwrap_or_default(),
+    );
     if args.answer {
         return match &chosen {
             Some(chosen) => answer(chosen, args.port, stop),

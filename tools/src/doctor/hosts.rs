@@ -266,3 +266,32 @@ fn the_page_of_hosts_is_up_to_date() {
     page.replace_range(start..end, &output);
     is_up_to_date("hosts.md", &page);
 }
+
+#[test]
+fn two_cards_of_one_network_need_a_loose_filter() {
+    let cards = |addresses: [&str; 3]| {
+        let ifaces = ["eth0", "eth1", "eth2"].iter().zip(addresses).zip(2..);
+        let ifaces =
+            ifaces.map(|((name, address), index)| iface(index, name, address, 9000, card()));
+        select(ifaces.collect(), "eth*").expect("three cards")
+    };
+    let apart = cards(["10.1.0.1/24", "10.2.0.1/24", "fd00::1/64"]);
+    let judge = |cards: &[_], rails, strict: bool| {
+        let found = interface::judge_rails(cards, rails, |_| strict);
+        let levels: Vec<Level> = found.iter().map(|finding| finding.level).collect();
+        (levels, found.iter().map(ToString::to_string).collect::<String>())
+    };
+    for rails in ["", "1", "none"] {
+        assert_eq!(judge(&apart, rails, true).0, []);
+    }
+    let (levels, text) = judge(&apart, "all", true);
+    assert_eq!(levels, [Level::Well], "{text}");
+    assert!(text.contains("eth0, eth1 together"), "{text}");
+    let together = cards(["10.1.0.1/24", "10.1.0.2/24", "10.1.0.3/24"]);
+    assert_eq!(judge(&together, "2", false).0, [Level::Well]);
+    let (levels, text) = judge(&together, "all", true);
+    assert_eq!(levels, [Level::Well, Level::Fault, Level::Fault]);
+    assert!(text.contains("sysctl -w net.ipv4.conf.eth1.rp_filter=2"), "{text}");
+    let alone = judge(&cards(["10.1.0.1/24", "fd00::1/64", "fd00::2/64"]), "2", true);
+    assert_eq!(alone.0, [Level::Note], "{}", alone.1);
+}

@@ -4,6 +4,8 @@ use squall_net::iface::{
     self, Candidate, Iface, InterfaceClass, SelectError, UnaddressedInterface,
 };
 
+use squall_net::rails::MAX_RAILS;
+
 use super::finding::Finding;
 use super::ranking::{self, speed};
 
@@ -18,13 +20,18 @@ pub(super) struct Selection {
     pub(super) findings: Vec<Finding>,
 }
 
-/// Chooses an interface as endpoints do from FI_SQUALL_IFACE.
-pub(super) fn choose(expression: &str) -> Selection {
+/// Chooses an interface as endpoints do from FI_SQUALL_IFACE, and cards from FI_SQUALL_RAILS.
+pub(super) fn choose(expression: &str, rails: &str) -> Selection {
     match iface::list() {
         Ok(all) => {
             // Without this list, the table lacks interfaces that no endpoint can use.
             let unaddressed = iface::list_unaddressed().unwrap_or_default();
-            judge(iface::select(all, expression), &unaddressed, expression)
+            let selected = iface::select(all, expression);
+            let rails = selected.as_ref().map(|all| judge_rails(all, rails, is_strict));
+            let rails = rails.unwrap_or_default();
+            let mut selection = judge(selected, &unaddressed, expression);
+            selection.findings.extend(rails);
+            selection
         }
         Err(error) => {
             let what = format!("no endpoint can open: the interfaces cannot be listed: {error}");
@@ -32,6 +39,58 @@ pub(super) fn choose(expression: &str) -> Selection {
             Selection { chosen: None, table: vec![], findings: vec![Finding::fault(what, cure)] }
         }
     }
+}
+
+/// Judges the cards that endpoints use together with `FI_SQUALL_RAILS=rails`, the first of `candidates`. `strict` tells
+/// whether the kernel checks that answers to the source of a packet would leave by the interface of this name.
+pub(super) fn judge_rails(
+    candidates: &[Candidate],
+    rails: &str,
+    strict: impl Fn(&str) -> bool,
+) -> Vec<Finding> {
+    let most = if rails.eq_ignore_ascii_case("all") {
+        MAX_RAILS
+    } else {
+        rails.parse().map_or(1, |most: usize| most.min(MAX_RAILS))
+    };
+    let mut kept = candidates.iter().filter(|candidate| candidate.kept).map(|c| &c.iface);
+    let Some(first) = kept.next().filter(|_| most > 1) else { return Vec::new() };
+    let others = kept.filter(|iface| iface.addr.is_ipv4() == first.addr.is_ipv4());
+    let cards: Vec<&Iface> = [first].into_iter().chain(others.take(most - 1)).collect();
+    let names: Vec<&str> = cards.iter().map(|card| card.name.as_str()).collect();
+    let [_, _, ..] = cards[..] else {
+        return vec![Finding::note(
+            format!(
+                "FI_SQUALL_RAILS={rails}: endpoints use {} alone: no other card of its address family is selected",
+                first.name
+            ),
+            "name the cards: export FI_SQUALL_IFACE=NAME,NAME",
+        )];
+    };
+    let mut findings = vec![Finding::well(format!("endpoints use {} together", names.join(", ")))];
+    for (at, card) in cards.iter().enumerate() {
+        let twin = cards[..at].iter().find(|other| other.network() == card.network());
+        if let Some(twin) = twin.filter(|_| card.addr.is_ipv4() && strict(&card.name)) {
+            findings.push(Finding::fault(
+                format!(
+                    "packets that arrive at {} are dropped: {} is in its network {}/{}, and rp_filter is strict",
+                    card.name, twin.name, card.network(), card.prefix
+                ),
+                format!("sysctl -w net.ipv4.conf.{}.rp_filter=2   # and at other hosts alike", card.name),
+            ));
+        }
+    }
+    findings
+}
+
+/// Returns whether the kernel drops packets that arrive at an interface although answers to their source would leave by
+/// another one. The stricter of the settings for all interfaces and for this one counts, but 2 is the looser.
+fn is_strict(name: &str) -> bool {
+    let read = |name: &str| {
+        let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"));
+        text.ok().and_then(|text| text.trim().parse::<u8>().ok()).unwrap_or(0)
+    };
+    read("all").max(read(name)) == 1
 }
 
 /// Judges the selection by `expression`, which is empty without FI_SQUALL_IFACE.

@@ -116,11 +116,11 @@ fn answers_by_another_interface_are_noted() {
 #[test]
 fn what_cannot_be_chosen_is_a_fault_with_a_cure() {
     for (expression, lines) in [("no-such-interface", true), ("10.0.0.0/99", false)] {
-        let Selection { chosen, table, findings } = interface::choose(expression);
+        let Selection { chosen, table, findings } = interface::choose(expression, "1");
         assert!(chosen.is_none() && findings[0].level == Level::Fault, "{}", findings[0]);
         assert!(findings[0].cure.is_some() && table.is_empty() != lines, "{table:?}");
     }
-    let Selection { chosen, table, findings } = interface::choose("lo");
+    let Selection { chosen, table, findings } = interface::choose("lo", "1");
     assert_eq!(chosen.map(|iface| iface.name), Some("lo".to_owned()));
     assert_eq!(findings[0].level, Level::Note, "others cannot reach it: {}", findings[0]);
     assert!(table[1].starts_with("lo ") && table[1].contains(" 1 "), "{table:?}");
