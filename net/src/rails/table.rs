@@ -389,7 +389,7 @@ impl RailTable {
             _ => {}
         }
         let to = SocketAddr::new(src.ip(), packet.port);
-        self.send(Route { local, to }, packet.first, answer);
+        self.send(Route { local, to }, answer);
         true
     }
 
@@ -478,7 +478,7 @@ impl RailTable {
         }
         let welcome = self.packet(RailStage::Welcome, packet.nonce, local, from);
         let to = SocketAddr::new(src.ip(), packet.port);
-        self.send(Route { local, to }, packet.first, welcome);
+        self.send(Route { local, to }, welcome);
         true
     }
 
@@ -609,7 +609,7 @@ impl RailTable {
                 let (to, nonce) = (peer.addr, peer.nonce);
                 let mut ask = self.packet(RailStage::Ask, nonce, 0, 0);
                 ask.rails = self.own;
-                self.send(Route { local: 0, to }, to.ip(), ask);
+                self.send(Route { local: 0, to }, ask);
             }
             if let Discovery::Asking { next, .. } = self.peers[index].discovery {
                 due = next;
@@ -672,7 +672,7 @@ impl RailTable {
             self.peers[index].pairs[at].wait = wait;
             return self.ping(now, index, at, wait);
         }
-        let (to, nonce, first) = (pair.to, peer.nonce, peer.addr.ip());
+        let (to, nonce) = (pair.to, peer.nonce);
         let first_cookie = peer.first_cookie;
         let stage = match state {
             PairState::Confirming(_) => RailStage::Confirm,
@@ -683,7 +683,7 @@ impl RailTable {
         if let PairState::Confirming(cookie) = state {
             (packet.card_cookie, packet.rails) = (cookie, self.own);
         }
-        self.send(Route { local, to }, first, packet);
+        self.send(Route { local, to }, packet);
         let pair = &mut self.peers[index].pairs[at];
         pair.asked += 1;
         pair.next = Time(now.0 + pair.wait.0);
@@ -698,7 +698,6 @@ impl RailTable {
     fn ping(&mut self, now: Time, index: usize, at: usize, every: Span) -> Time {
         let fresh = self.random.next_u64();
         let peer = &mut self.peers[index];
-        let first = peer.addr.ip();
         let pair = &mut peer.pairs[at];
         // A question that is repeated keeps its number: where queues are long, the answer comes late.
         if pair.asked == 0 && pair.state == PairState::Up {
@@ -710,7 +709,7 @@ impl RailTable {
         let (next, to) = (pair.next, pair.to);
         let (local, remote) = (usize::from(pair.local), usize::from(pair.remote));
         let packet = self.packet(RailStage::Ping, nonce, local, remote);
-        self.send(Route { local, to }, first, packet);
+        self.send(Route { local, to }, packet);
         next
     }
 
@@ -719,7 +718,7 @@ impl RailTable {
         let nonce = self.random.next_u64();
         let peers = self.peers.len() as u64;
         let peer = &mut self.peers[index];
-        let (first, pairs) = (peer.addr.ip(), peer.pairs.len() as u64);
+        let pairs = peer.pairs.len() as u64;
         let pair = &mut peer.pairs[at];
         (pair.sample, pair.sampled) = (nonce, now);
         // The more pairs there are, the longer each can do with its share.
@@ -727,7 +726,7 @@ impl RailTable {
         let (local, remote) = (usize::from(pair.local), usize::from(pair.remote));
         let to = pair.to;
         let packet = self.packet(RailStage::Ping, nonce, local, remote);
-        self.send(Route { local, to }, first, packet);
+        self.send(Route { local, to }, packet);
     }
 
     /// Returns when a packet was last heard through a pair.
@@ -853,12 +852,11 @@ impl RailTable {
         }
     }
 
-    /// Queues a packet for a peer whose first card is `first`, with its proof.
-    fn send(&mut self, route: Route, first: IpAddr, mut packet: RailPacket) {
+    /// Queues a packet with its proof.
+    fn send(&mut self, route: Route, mut packet: RailPacket) {
         let from = self.own.get(route.local).map(|(ip, _)| ip);
         if let (Some(key), Some(from)) = (&self.key, from) {
-            packet.proof =
-                key.prove(Purpose::Rails, &proved_words(&packet, [from, route.to.ip(), first]));
+            packet.proof = key.prove(Purpose::Rails, &proved_words(&packet, [from, route.to.ip()]));
         }
         if self.out.len() < MAX_OUT {
             self.out.push_back((route, packet));
@@ -866,13 +864,11 @@ impl RailTable {
     }
 
     /// Returns whether the sender knows the key of this job, if there is one. The proof covers the
-    /// addresses of both cards and of the receiver, so that nobody can return or forward it.
+    /// addresses of both cards, so that nobody can return or forward it.
     fn is_proven(&self, local: usize, src: IpAddr, packet: &RailPacket) -> bool {
         let Some(key) = &self.key else { return true };
-        let (Some((own, _)), Some((first, _))) = (self.own.get(local), self.own.get(0)) else {
-            return false;
-        };
-        key.verify(Purpose::Rails, &proved_words(packet, [src, own, first]), &packet.proof)
+        let Some((own, _)) = self.own.get(local) else { return false };
+        key.verify(Purpose::Rails, &proved_words(packet, [src, own]), &packet.proof)
     }
 }
 
@@ -988,8 +984,8 @@ const fn ip_bits(ip: IpAddr) -> u128 {
     }
 }
 
-/// Returns the words that the proof of a packet covers: the packet, and three addresses.
-fn proved_words(packet: &RailPacket, addresses: [IpAddr; 3]) -> Vec<u64> {
+/// Returns the words that the proof of a packet covers: the packet, and the addresses of both cards.
+fn proved_words(packet: &RailPacket, addresses: [IpAddr; 2]) -> Vec<u64> {
     let mut words = packet.proved_words().to_vec();
     for ip in addresses {
         let bits = ip_bits(ip);

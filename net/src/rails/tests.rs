@@ -30,13 +30,15 @@ struct World {
     hosts: Vec<(u8, RailTable)>,
     /// Pairs of addresses between which every packet is lost.
     cut: BTreeSet<(IpAddr, IpAddr)>,
+    /// An address that another host has taken, with its number there.
+    taken: Option<(IpAddr, (usize, usize))>,
     /// Packets about cards, by address of the receiver.
     carried: Vec<(IpAddr, IpAddr, RailPacket)>,
 }
 
 impl World {
     fn new(hosts: Vec<(u8, RailTable)>) -> Self {
-        Self { now: Time(1 << 40), hosts, cut: BTreeSet::new(), carried: Vec::new() }
+        Self { now: Time(1 << 40), hosts, cut: BTreeSet::new(), taken: None, carried: Vec::new() }
     }
 
     fn cut(&mut self, a: IpAddr, b: IpAddr) {
@@ -45,6 +47,9 @@ impl World {
 
     /// Returns the host and card that have an address.
     fn owner(&self, ip: IpAddr) -> Option<(usize, usize)> {
+        if let Some((_, owner)) = self.taken.filter(|(taken, _)| *taken == ip) {
+            return Some(owner);
+        }
         let IpAddr::V4(v4) = ip else { return None };
         let [_, _, card, host] = v4.octets();
         let at = self.hosts.iter().position(|(number, _)| *number == host)?;
@@ -58,7 +63,9 @@ impl World {
             for at in 0..self.hosts.len() {
                 while let Some((route, packet)) = self.hosts[at].1.pop_packet() {
                     any = true;
-                    let from = ip(self.hosts[at].0, route.local as u8);
+                    let own = ip(self.hosts[at].0, route.local as u8);
+                    let from = self.taken.filter(|(_, owner)| *owner == (at, route.local));
+                    let from = from.map_or(own, |(taken, _)| taken);
                     self.carried.push((from, route.to.ip(), packet));
                     if self.cut.contains(&(from, route.to.ip())) {
                         continue;
@@ -66,9 +73,6 @@ impl World {
                     let Some((to, card)) = self.owner(route.to.ip()) else { continue };
                     let src = SocketAddr::new(from, PORT);
                     self.now = Time(self.now.0 + 1000);
-                    if self.hosts[to].1.record_arrival(self.now, card, src) != src {
-                        // The sender's cards are known.
-                    }
                     self.hosts[to].1.handle_packet(self.now, card, src, &packet);
                 }
             }
@@ -209,7 +213,11 @@ fn a_peer_that_stops_loses_no_card() {
             world.cut(ip(1, card), ip(2, other));
         }
     }
+    while world.hosts.iter_mut().any(|(_, table)| table.pop_event().is_some()) {}
     world.talk(0, 1, Span::secs(1));
+    let events: Vec<_> =
+        world.hosts.iter_mut().filter_map(|(_, table)| table.pop_event()).collect();
+    assert_eq!(events, []);
     world.cut.clear();
     assert_eq!(distinct(&world.pairs(0, 1)), 4);
 }
@@ -245,13 +253,15 @@ fn packets_of_others_open_no_way() {
         for (from, to, packet) in seen {
             for at in 0..3 {
                 for card in 0..2 {
-                    let (_, table) = &mut world.hosts[at];
-                    table.handle_packet(now, card, enemy, &packet);
-                    // Back to who sent it, and to another endpoint than it was for.
+                    // From elsewhere, back to who sent it, and to another endpoint than it was for.
+                    let from = SocketAddr::new(from, PORT);
                     let own = world.owner(to) == Some((at, card));
-                    if !own {
+                    for src in [Some(enemy), (!own).then_some(from)].into_iter().flatten() {
                         let (_, table) = &mut world.hosts[at];
-                        table.handle_packet(now, card, SocketAddr::new(from, PORT), &packet);
+                        let before = table.refused;
+                        table.handle_packet(now, card, src, &packet);
+                        // Without a key, a question gets its answer from anybody.
+                        assert!(key.is_none() || table.refused == before + 1, "{packet:?}");
                     }
                 }
             }
@@ -285,20 +295,55 @@ fn an_address_of_others_gets_no_data() {
 
 #[test]
 fn the_first_card_of_a_host_is_nobody_elses_further_card() {
-    let mut world = World::new(vec![
-        (1, table(1, 2, None, 1)),
-        (2, table(2, 2, None, 2)),
-        (3, {
-            let mut list = RailList::default();
-            list.push(ip(3, 0), 0);
-            list.push(ip(2, 0), 0);
-            RailTable::new(list, PORT, None, SecretRng::from_seed([3; 32]))
-        }),
-    ]);
+    let mut list = RailList::default();
+    list.push(ip(3, 0), 0);
+    list.push(ip(2, 0), 0);
+    let taker = RailTable::new(list, PORT, None, SecretRng::from_seed([3; 32]));
+    let mut world =
+        World::new(vec![(1, table(1, 2, None, 1)), (2, table(2, 2, None, 2)), (3, taker)]);
     world.talk(0, 1, Span::millis(50));
-    world.talk(0, 2, Span::millis(50));
-    assert_eq!(world.pairs(0, 2).iter().filter(|pair| pair.1 != 0).count(), 0);
-    assert_eq!(distinct(&world.pairs(0, 1)), 4);
+    // The third host receives what is sent to the second one's first card, and says that the card is its own.
+    world.taken = Some((ip(2, 0), (2, 1)));
+    let now = world.now;
+    for path in 0..8 {
+        let _ = world.hosts[0].1.route(now, first(3), path);
+    }
+    for _ in 0..100 {
+        for (_, table) in &mut world.hosts {
+            table.tick(world.now);
+        }
+        world.settle();
+        world.now = Time(world.now.0 + 1_000_000);
+    }
+    let src = SocketAddr::new(ip(2, 0), 1);
+    assert_eq!(world.hosts[0].1.record_arrival(world.now, 0, src), src);
+    let (_, table) = &mut world.hosts[0];
+    assert!((0..64).all(|path| table.route(now, first(3), path).to.ip() == ip(3, 0)));
+}
+
+/// A further card's address moves to another host, which proves that it receives there.
+#[test]
+fn an_address_may_move_to_another_host() {
+    let mut list = RailList::default();
+    list.push(ip(3, 0), 0);
+    list.push(ip(2, 1), 0);
+    let taker = RailTable::new(list, PORT, None, SecretRng::from_seed([3; 32]));
+    let mut world =
+        World::new(vec![(1, table(1, 2, None, 1)), (2, table(2, 2, None, 2)), (3, taker)]);
+    world.talk(0, 1, Span::millis(50));
+    world.taken = Some((ip(2, 1), (2, 1)));
+    for _ in 0..100 {
+        let _ = world.hosts[0].1.route(world.now, first(3), 0);
+        for (_, table) in &mut world.hosts {
+            table.tick(world.now);
+        }
+        world.settle();
+        world.now = Time(world.now.0 + 1_000_000);
+    }
+    let src = SocketAddr::new(ip(2, 1), 1);
+    assert_eq!(world.hosts[0].1.record_arrival(world.now, 0, src).ip(), ip(3, 0));
+    let (now, (_, table)) = (world.now, &mut world.hosts[0]);
+    assert!((0..64).all(|path| table.route(now, first(2), path).to.ip() == ip(2, 0)));
 }
 
 #[test]
