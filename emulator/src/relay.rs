@@ -646,7 +646,7 @@ impl Relay {
             base_rtt: self.base_rtt + self.config.host_delay,
             mtu: self.config.mtu,
             trimming: self.config.network.trims(),
-            virtual_time: self.virtual_time.as_ref().map(|all| *all.rules()),
+            virtual_time: self.virtual_time.as_ref().map(|all| all.rules().clone()),
         };
         Ok((endpoint, welcome))
     }

@@ -14,9 +14,10 @@ use std::time::Duration;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use squall_base::{Rate, Span, Time};
 use squall_net::emulator::frame::{
-    Deviation, DeviationKind, FrameKind, Hello, HostOverhead, MOST_ENDPOINTS, MOST_RANKS,
-    PacketFrame, VirtualTimeRules, Wait, encode, encode_address, port_of_rank,
+    Deviation, DeviationKind, FrameKind, Hello, MOST_ENDPOINTS, MOST_RANKS, PacketFrame,
+    VirtualTimeRules, Wait, encode, encode_address, port_of_rank,
 };
+use squall_net::emulator::host_overhead::HostOverhead;
 use squall_net::emulator::peer_process;
 use squall_net::emulator::shared::{Doorbell, SharedStream};
 use squall_netsim::Picos;
@@ -247,7 +248,7 @@ impl VirtualProcesses {
             seed,
             // The caller has checked the range.
             cpu_scale: (config.cpu_scale * 1e6) as u32,
-            overhead: config.overhead,
+            overhead: config.overhead.clone(),
             longest_idle: config.longest_idle,
             port: 0,
             inner_rate: emulation.inner_path().map_or(Rate(0), |path| path.rate),
