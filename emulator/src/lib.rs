@@ -46,6 +46,7 @@ use std::time::Duration;
 use squall_net::emulator::frame::{Frame, FrameKind, MAGIC, encode};
 
 pub use attendance::Attendance;
+pub use card::CardModel;
 pub use command::{Command, CommandError, find_link, find_switch, parse_rate, parse_share};
 pub use emulation::{Delivery, Emulation, Route};
 pub use emulation_delay::{EmulationDelay, EmulationDelayReport};

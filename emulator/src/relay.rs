@@ -17,6 +17,7 @@ use squall_net::emulator::frame::{
 };
 
 use super::attendance::Attendance;
+use super::card::CardModel;
 use super::client::{Client, Endpoint, Role};
 use super::clock::{clock, timespec};
 use super::command::Command;
@@ -157,6 +158,8 @@ pub struct Relay {
     /// Rate at which a host sends, as scaled.
     line: Rate,
     base_rtt: Span,
+    /// Time that hosts add to the unloaded round trip.
+    hosts_rtt: Span,
     pub(super) totals: Totals,
     failures: Vec<Command>,
     pub(super) attendance: Attendance,
@@ -199,6 +202,8 @@ impl Relay {
             return Err(RelayError::Parameter(text));
         }
         let bdp = line.bytes_in(rtt.span());
+        let card = scale_card(&config);
+        let hosts_rtt = card.round_trip(config.mtu as usize).span() + config.host_delay;
         let started = match config.virtual_time {
             Some(_) => first_origin(clock()),
             None => clock(),
@@ -210,7 +215,7 @@ impl Relay {
             trimmed: TRIMMED + NOMINAL_OVERHEAD,
             least: LEAST_QUEUE,
             line: link,
-            rtt: rtt.span() + config.host_delay,
+            rtt: rtt.span() + hosts_rtt,
             ahead: started.since(Time::ZERO),
             rates: config.rate_scale,
             times: config.latency_scale,
@@ -238,7 +243,7 @@ impl Relay {
             emulation.use_inner_paths(scale_inner_path(&config, path)?);
         }
         let virtual_time = config.virtual_time.as_ref().map(|rules| {
-            emulation.use_cards();
+            emulation.use_cards(card);
             VirtualProcesses::new(rules, started, &emulation, config.seed).map(Box::new)
         });
         let virtual_time = virtual_time.transpose().map_err(RelayError::Memory)?;
@@ -254,8 +259,9 @@ impl Relay {
             serials: Vec::new(),
             by_addr: HashMap::new(),
             started,
-            line,
+            line: card.pcie.map_or(line, |pcie| Rate(pcie.0.min(line.0))),
             base_rtt: rtt.span(),
+            hosts_rtt,
             totals: Totals::default(),
             failures: Vec::new(),
             attendance: Attendance::default(),
@@ -643,7 +649,7 @@ impl Relay {
             host,
             hosts,
             rate: self.line,
-            base_rtt: self.base_rtt + self.config.host_delay,
+            base_rtt: self.base_rtt + self.hosts_rtt,
             mtu: self.config.mtu,
             trimming: self.config.network.trims(),
             virtual_time: self.virtual_time.as_ref().map(|all| all.rules().clone()),
@@ -926,6 +932,18 @@ fn listen(path: &std::path::Path) -> io::Result<UnixListener> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+/// Returns the cards of hosts in slow motion like the network.
+fn scale_card(config: &RelayConfig) -> CardModel {
+    let Some(rules) = &config.virtual_time else { return CardModel::default() };
+    let CardModel { dma, message_interval, pcie } = rules.card;
+    let slower = |time: Picos, factor: f64| Picos((time.0 as f64 * factor) as u64);
+    CardModel {
+        dma: slower(dma, config.latency_scale),
+        message_interval: slower(message_interval, 1.0 / config.rate_scale),
+        pcie: pcie.map(|rate| Rate((rate.0 as f64 * config.rate_scale) as u64)),
+    }
 }
 
 /// Returns the inner path in slow motion like the network.

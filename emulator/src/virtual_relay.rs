@@ -22,6 +22,7 @@ use squall_net::emulator::peer_process;
 use squall_net::emulator::shared::{Doorbell, SharedStream};
 use squall_netsim::Picos;
 
+use super::card::CardModel;
 use super::client::{Client, Role};
 use super::clock::{clock, timespec};
 use super::coordinator::{Activity, BrokenPromise, Coordinator, Pace, Process};
@@ -74,6 +75,8 @@ pub struct VirtualTimeConfig {
     pub overhead: HostOverhead,
     /// Longest jump of the virtual clock of a process that polls and finds nothing.
     pub longest_idle: Span,
+    /// Times of the network cards of hosts, before scaling.
+    pub card: CardModel,
 }
 
 impl Default for VirtualTimeConfig {
@@ -83,6 +86,7 @@ impl Default for VirtualTimeConfig {
             cpu_scale: 1.0,
             overhead: HostOverhead::default(),
             longest_idle: Span::millis(1),
+            card: CardModel::default(),
         }
     }
 }

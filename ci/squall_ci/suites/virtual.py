@@ -36,6 +36,8 @@ LATENCY, SEND, RECEIVE, CLOCK = 1000, 100, 100, 20
 # Bytes of a packet with a whole message: Ethernet, IPv4 and UDP with preamble and gap; headers of the packet delivery and of the
 # message (docs/wire.md).
 BELOW_UDP, PDS_HEADER, SES_HEADER = 48, 12, 44
+# What ranks of fabtests/virtual/round_trip.c sleep between round trips, ns.
+PAUSE = 20_000
 # Repetitions of one of the round trips, and of a computation.
 REPETITIONS = 5
 # The largest difference between a recorded and a simulated time.
@@ -112,22 +114,26 @@ def inner_round_trip_time(size: int) -> int:
     return 2 * (SEND + flight + RECEIVE) + CLOCK
 
 
-def round_trip_time(size: int, gbps: int, send: int, receive: int, clock: int) -> int:
+def round_trip_time(size: int, gbps: int, send: int, receive: int, clock: int, card: tuple[int, int] = (0, 0)) -> int:
     """Returns the time in nanoseconds from one reading of the clock to the next, around a message and its answer.
 
     A packet crosses two links, which transmit all of it, one after the other. Its arrival is rounded up to a nanosecond. Posting
     it takes `send`, reading its completion `receive`; polls that find nothing pass while the packet is on its way. The second
     reading of the clock takes its time before it returns. Acknowledgements are on the wire before the answer is ready. A process
-    that peeks waits as one that reads, and reads the completion of the last peek.
+    that peeks waits as one that reads, and reads the completion of the last peek. With a `card` of a time and a rate, the packet takes
+    that time to the card and from it, and its payload of UDP passes at that rate (Gb/s) both times.
     """
-    packet = BELOW_UDP + PDS_HEADER + SES_HEADER + size
-    flight = 2 * LATENCY + math.ceil(2 * 8 * packet / gbps)
+    payload = PDS_HEADER + SES_HEADER + size
+    dma, pcie = card
+    bits = 2 * 8 * (BELOW_UDP + payload) / gbps + (2 * 8 * payload / pcie if pcie else 0)
+    flight = 2 * LATENCY + 2 * dma + math.ceil(round(bits, 6))
     return 2 * (send + flight + receive) + clock
 
 
 class RoundTrip(NamedTuple):
     """A round trip between two hosts: bytes and rate, what --overhead is, what the calls for a message of this size then take, and how
-    the receiver finds it. Between a peek and the end of a round trip, a message that is received late takes `late`."""
+    the receiver finds it. Between a peek and the end of a round trip, a message that is received late takes `late`. Of the card, the
+    time of a packet and the rate to memory are given, or the messages a second."""
 
     size: int
     gbps: int
@@ -135,6 +141,23 @@ class RoundTrip(NamedTuple):
     calls: tuple[int, int, int] = (SEND, RECEIVE, CLOCK)
     how: str = ""
     late: int = 0
+    card: tuple[int, int] = (0, 0)
+    messages: int = 0
+
+    def options(self) -> list[Word]:
+        """Returns the options of `squall run`."""
+        network: list[Word] = ["--rate", f"{self.gbps}G", "--latency", LATENCY, "--overhead", self.overhead, "--ranks", 2]
+        dma, pcie = self.card
+        if dma:
+            return [*network, "--card", f"dma={dma},pcie={pcie}G"]
+        return [*network, "--card", f"rate={self.messages}"] if self.messages else network
+
+    def expected(self) -> int:
+        """Returns the time of a round trip in ns. If the card limits messages, those of one rank are an interval apart, of which
+        the program sleeps for a pause, and reads the clock once outside of the round trip."""
+        if self.messages:
+            return 10**9 // self.messages - PAUSE - CLOCK
+        return round_trip_time(self.size, self.gbps, *self.calls, self.card) + 2 * self.late
 
 
 # Pieces of calls: a message of 1000 bytes takes 400 + 50 ns to inject, and its completion 60 + 10 ns to read; it takes 30 + 20 ns to
@@ -150,6 +173,9 @@ ROUND_TRIPS = (
     RoundTrip(1000, 100, PIECES, (450, 70, CLOCK)),
     # The receiver reads the completions of its peek and of its receive.
     RoundTrip(1000, 100, PIECES, (450, 70, CLOCK), "late", 50 + 70),
+    RoundTrip(8, 100, BASIC, card=(500, 200)),
+    RoundTrip(4000, 400, BASIC, card=(321, 256)),
+    RoundTrip(8, 100, BASIC, messages=10_000),
 )
 
 
@@ -160,12 +186,11 @@ def check_round_trips(virtual: Virtual, tally: Tally) -> None:
     right, problems, seconds, output = 0, [], 0.0, ""
     hashes = set()
     for case in cases:
-        size, gbps, costs, calls, how, late = case
+        size, how = case.size, case.how
         both = " & ".join(f"PMI_RANK={rank} {virtual.round_trip} {size} 3 {how}" for rank in (0, 1)) + "; wait"
-        options: list[Word] = ["--rate", f"{gbps}G", "--latency", LATENCY, "--overhead", costs, "--ranks", 2]
-        command = [*virtual.command("star:2", *options), "env", "PMI_SIZE=2", "sh", "-c", both]
+        command = [*virtual.command("star:2", *case.options()), "env", "PMI_SIZE=2", "sh", "-c", both]
         result = run(command, MPIS["mpich"].plain_environment(), 60)
-        expected = round_trip_time(size, gbps, *calls) + 2 * late
+        expected = case.expected()
         measured = [int(time) for time in re.findall(rf"^{size} (\d+)$", result.output, re.M)]
         seconds += result.seconds
         if case == cases[0]:
@@ -173,9 +198,8 @@ def check_round_trips(virtual: Virtual, tally: Tally) -> None:
         if result.ok and measured == [expected] * 3:
             right += 1
         else:
-            problems.append(
-                f"{size} bytes at {gbps} Gb/s, {costs} {how}: {measured} ns, expected {expected}; {result.why()}"
-            )
+            words = " ".join(map(str, case.options()))
+            problems.append(f"{size} bytes, {words} {how}: {measured} ns, expected {expected}; {result.why()}")
             output = result.output
     if len(hashes) > 1:
         problems.append(f"runs that are alike have the hashes {', '.join(sorted(hashes))}")

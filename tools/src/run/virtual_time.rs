@@ -9,10 +9,12 @@ use super::overhead;
 use super::preparation::Variables;
 use crate::doctor::environment::variable;
 use crate::provider;
-use squall_base::Span;
-use squall_emulator::{VirtualTimeConfig, VirtualTimeReport};
+use squall_base::quantity::parse_rate;
+use squall_base::{Rate, Span};
+use squall_emulator::{CardModel, VirtualTimeConfig, VirtualTimeReport};
 use squall_net::emulator::frame::{Deviation, DeviationKind};
 use squall_net::emulator::host_overhead::HostOverhead;
+use squall_netsim::Picos;
 use squall_netsim::settings::Settings;
 
 /// Name of the library that answers the time functions of ranks.
@@ -24,6 +26,10 @@ const SHORT_LOOKAHEAD: Span = Span::nanos(100);
 /// Ranks that have a line each in the report. It has one line for all others, with the range of
 /// their computed times.
 const MOST_LINES: usize = 16;
+/// Largest time of a packet between memory and card, ns.
+const MOST_DMA: u64 = 1_000_000;
+/// One second.
+const SECOND: Picos = Picos(1_000_000_000_000);
 
 /// Virtual time that the computation of ranks takes.
 #[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +62,11 @@ pub(crate) struct VirtualTimeArgs {
     /// 4096 bytes, and then 900 ns and 35 ps a byte of the message.
     #[arg(long, value_name = "LIST", requires = "enabled")]
     pub overhead: Option<String>,
+    /// Network card of each host: dma=NS is the time of a packet between memory and card in either direction, rate=MESSAGES the
+    /// most messages that a host begins in a second, such as 150M, and pcie=RATE the rate between memory and card in either
+    /// direction, such as 250G. Ranks of a host share both. Default: none of these takes time.
+    #[arg(long, value_name = "LIST", requires = "enabled")]
+    pub card: Option<String>,
     /// Longest jump of the clock of a rank that polls and finds nothing, in us.
     #[arg(long, value_name = "US", default_value_t = 1000, requires = "enabled")]
     pub max_idle_step: u64,
@@ -95,6 +106,7 @@ impl VirtualTimeArgs {
             cpu_scale: if self.compute == Compute::Cpu { self.cpu_scale } else { 0.0 },
             overhead,
             longest_idle: Span::micros(self.max_idle_step),
+            card: self.card.as_deref().map_or(Ok(CardModel::default()), parse_card)?,
         }))
     }
 
@@ -104,7 +116,49 @@ impl VirtualTimeArgs {
         settings.set("virtual.cpu_scale", config.cpu_scale);
         settings.set("virtual.max_idle_step_us", self.max_idle_step);
         overhead::add_settings(&config.overhead, settings);
+        let CardModel { dma, message_interval, pcie } = config.card;
+        if dma > Picos::ZERO {
+            settings.set("virtual.card_dma_ns", dma.0 / 1000);
+        }
+        if message_interval > Picos::ZERO {
+            settings.set("virtual.card_message_interval_ps", message_interval.0);
+        }
+        if let Some(pcie) = pcie {
+            settings.set("virtual.card_pcie_gbps", pcie.0 as f64 / 1e9);
+        }
     }
+}
+
+/// Parses the value of `--card`, such as `dma=500,rate=150M,pcie=250G`.
+fn parse_card(list: &str) -> Result<CardModel, String> {
+    let mut card = CardModel::default();
+    for part in list.split(',') {
+        let bad = || {
+            format!(
+                "--card {list}: '{part}' is invalid; give dma=NS (0 to {MOST_DMA}), rate=MESSAGES a second (1000 to 1T) or \
+                 pcie=RATE (1M to 100T bits a second), separated by commas"
+            )
+        };
+        let quantity = |text: &str, least: u64, most: u64| {
+            let number = text.parse().ok().or_else(|| parse_rate(text).map(|rate| rate.0));
+            number.filter(|number| (least..=most).contains(number)).ok_or_else(bad)
+        };
+        match part.split_once('=') {
+            Some(("dma", text)) => {
+                let ns = text.parse().ok().filter(|ns| *ns <= MOST_DMA);
+                card.dma = Picos::nanos(ns.ok_or_else(bad)?);
+            }
+            Some(("rate", text)) => {
+                let messages = quantity(text, 1000, SECOND.0)?;
+                card.message_interval = Picos(SECOND.0.div_ceil(messages));
+            }
+            Some(("pcie", text)) => {
+                card.pcie = Some(Rate(quantity(text, 1_000_000, 100_000_000_000_000)?));
+            }
+            _ => return Err(bad()),
+        }
+    }
+    Ok(card)
 }
 
 /// Adds the variable that preloads the time library into ranks. Processes without an endpoint, such as
@@ -219,12 +273,43 @@ mod tests {
     use super::*;
 
     #[test]
+    fn cards_are_read_and_bad_ones_named() {
+        let card = parse_card("dma=500,rate=150M,pcie=250G");
+        let expected = CardModel {
+            dma: Picos::nanos(500),
+            // 6666.67 ps.
+            message_interval: Picos(6_667),
+            pcie: Some(Rate::gbps(250)),
+        };
+        assert_eq!(card, Ok(expected));
+        assert_eq!(
+            parse_card("rate=10000").map(|card| card.message_interval),
+            Ok(Picos::micros(100))
+        );
+        for bad in [
+            "",
+            "dma",
+            "dma=1000001",
+            "dma=1us",
+            "rate=999",
+            "rate=2T",
+            "pcie=0",
+            "pci=1G",
+            "dma=1,",
+        ] {
+            let refused = parse_card(bad).expect_err(bad);
+            assert!(refused.starts_with(&format!("--card {bad}: ")), "{refused}");
+        }
+    }
+
+    #[test]
     fn values_out_of_range_are_refused() {
         let args = VirtualTimeArgs {
             enabled: true,
             compute: Compute::None,
             cpu_scale: 1.0,
             overhead: None,
+            card: None,
             max_idle_step: 1000,
             ranks: Some(3),
         };
