@@ -560,15 +560,18 @@ pub enum DeviationKind {
     Outside = 3,
     /// The process used this CPU time without a call, and the others no longer waited for it.
     LongComputation = 4,
+    /// A timeout of the application passed in real time, because no function of the time library waits for it.
+    RealTimeout = 5,
 }
 
 impl DeviationKind {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Threads,
         Self::HelperSleep,
         Self::SocketTimeout,
         Self::Outside,
         Self::LongComputation,
+        Self::RealTimeout,
     ];
 
     /// Returns the time of two deviations of this kind together. Timeouts and computations count by the longest, and
@@ -576,7 +579,7 @@ impl DeviationKind {
     #[must_use]
     pub fn sum(self, one: Span, other: Span) -> Span {
         match self {
-            Self::SocketTimeout | Self::LongComputation => one.max(other),
+            Self::SocketTimeout | Self::LongComputation | Self::RealTimeout => one.max(other),
             Self::Threads | Self::HelperSleep | Self::Outside => {
                 Span(one.0.saturating_add(other.0))
             }
@@ -780,7 +783,7 @@ mod tests {
         let mut other = encode(FrameKind::Deviation, &[0; 8]);
         other[1] = DeviationKind::ALL.len() as u8;
         let frame = Frame::first(&other).unwrap().unwrap();
-        assert_eq!(Deviation::decode(&frame), Err(FrameError::Kind(5)));
+        assert_eq!(Deviation::decode(&frame), Err(FrameError::Kind(6)));
         let short = encode(FrameKind::Deviation, &[0; 7]);
         let frame = Frame::first(&short).unwrap().unwrap();
         assert!(matches!(Deviation::decode(&frame), Err(FrameError::Length(..))));

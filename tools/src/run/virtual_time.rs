@@ -258,8 +258,11 @@ fn describe_deviation(Deviation { kind, time }: Deviation) -> String {
         DeviationKind::Outside => {
             format!("waited for something outside of the network, {s:.3} s of real time")
         }
+        DeviationKind::RealTimeout => {
+            format!("syscall waited for a futex or slept: up to {s:.6} s that passed in real time")
+        }
         DeviationKind::LongComputation => format!(
-            "computed for {s:.3} s of CPU time without a call, and the others did not wait for its answers"
+            "computed without a call: {s:.3} s of CPU time, and the others did not wait for its answers"
         ),
     }
 }
