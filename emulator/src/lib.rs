@@ -28,6 +28,7 @@ mod coordinator;
 mod emulation;
 mod emulation_delay;
 mod inner_path;
+mod processor_wait;
 mod recorder;
 mod relay;
 mod run_state;
@@ -51,6 +52,7 @@ pub use command::{Command, CommandError, find_link, find_switch, parse_rate, par
 pub use emulation::{Delivery, Emulation, Route};
 pub use emulation_delay::{EmulationDelay, EmulationDelayReport};
 pub use inner_path::InnerPath;
+pub use processor_wait::{MOST_WAIT_PERCENT, ProcessorWait, ProcessorWaitReport};
 pub use relay::{Relay, RelayConfig, RelayError};
 pub use scale::scale;
 pub use status::{EndpointStatus, PortStatus, Status, Totals};

@@ -15,6 +15,7 @@ use rustix::thread::set_current_timer_slack;
 use squall_net::emulator::frame::{
     FrameKind, Hello, MAGIC, PACKET_HEAD, PacketFrame, Welcome, encode, encode_address,
 };
+use squall_net::emulator::peer_process;
 
 use super::attendance::Attendance;
 use super::card::CardModel;
@@ -24,6 +25,7 @@ use super::command::Command;
 use super::emulation::{Delivery, Emulation, Route};
 use super::emulation_delay::EmulationDelay;
 use super::inner_path::InnerPath;
+use super::processor_wait::{ProcessorWaitReport, ProcessorWaits, measured_process, read_wait};
 use super::recorder::{EVERY, EVERY_VIRTUAL};
 use super::run_state::RunState;
 use super::scale::scale;
@@ -169,6 +171,7 @@ pub struct Relay {
     delay_last: EmulationDelay,
     second: u64,
     late_seconds: u64,
+    processor_waits: ProcessorWaits,
     /// Times at which the packets delivered in this turn were due.
     due: Vec<Time>,
     pub(super) stopped: bool,
@@ -271,6 +274,7 @@ impl Relay {
             delay_last: EmulationDelay::default(),
             second: 0,
             late_seconds: 0,
+            processor_waits: ProcessorWaits::default(),
             due: Vec::new(),
             stopped: false,
         })
@@ -295,6 +299,7 @@ impl Relay {
         let served = self.serve_until(stop, say);
         // A job may last less than a second.
         self.judge_delay(say);
+        self.processor_waits.sample(clock(), read_wait);
         served
     }
 
@@ -353,6 +358,12 @@ impl Relay {
     #[must_use]
     pub const fn attendance(&self) -> &Attendance {
         &self.attendance
+    }
+
+    /// Returns how long ranks have waited for a processor so far. None is measured in virtual time.
+    #[must_use]
+    pub fn processor_waits(&self) -> ProcessorWaitReport {
+        self.processor_waits.report()
     }
 
     /// Returns the commands applied to links and switches so far, with times since the first
@@ -470,6 +481,9 @@ impl Relay {
         self.accepting = true;
         for endpoint in client.role.endpoints() {
             self.by_addr.remove(&endpoint.addr);
+            if let Some(process) = endpoint.measured {
+                self.processor_waits.leave(process, clock(), read_wait);
+            }
             say(format_args!("endpoint {} left host {}", endpoint.addr, endpoint.host));
         }
     }
@@ -514,8 +528,14 @@ impl Relay {
                         Ok((self.attach(&hello, tag(slot, self.serials[slot]))?, hello))
                     });
                     match attached {
-                        Ok(((endpoint, welcome), hello)) => {
+                        Ok(((mut endpoint, welcome), hello)) => {
                             self.attendance.attached(&hello);
+                            endpoint.measured =
+                                measured_process(hello.process, peer_process(&client.stream));
+                            if let Some(process) = endpoint.measured {
+                                let rank = hello.job_rank.rank;
+                                self.processor_waits.attach(process, rank, now, read_wait);
+                            }
                             let who = hello.job_rank.rank.map(|rank| format!(", rank {rank},"));
                             let who = who.unwrap_or_default();
                             say(format_args!("{}{who} is host {}", endpoint.addr, endpoint.host));
@@ -639,6 +659,7 @@ impl Relay {
             host,
             process: hello.process,
             rank: hello.job_rank.rank,
+            measured: None,
             sent: 0,
             sent_bytes: 0,
             received: 0,
@@ -739,6 +760,7 @@ impl Relay {
         if second != self.second {
             self.second = second;
             self.judge_delay(say);
+            self.processor_waits.sample(now, read_wait);
         }
         for due in &self.due {
             self.delay_now.add(now.since(*due));
