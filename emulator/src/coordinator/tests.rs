@@ -165,6 +165,33 @@ fn the_lookahead_grows_by_the_latency_of_cards() {
 }
 
 #[test]
+fn a_card_writes_the_packets_of_several_senders_one_after_the_other() {
+    let mut emulation = star();
+    // A payload of 4 bytes takes 32 ns to the card and 32 ns from it.
+    let pcie = Some(Rate::gbps(1));
+    emulation.use_cards(CardModel { pcie, ..CardModel::default() });
+    let mut coordinator = coordinator(&emulation, 3);
+    coordinator.start();
+    go_on(&mut coordinator, &mut emulation, None);
+    for from in [0, 2] {
+        assert_eq!(send(&coordinator, &mut emulation, at(10), (from, 1)), Ok(()));
+    }
+    let mut arrivals = Vec::new();
+    for number in [0, 2, 1] {
+        coordinator.note_wait(number, wait(at(20), at(5_000), WaitReason::Idle));
+    }
+    for _ in 0..2 {
+        let (more, woken) = go_on(&mut coordinator, &mut emulation, None);
+        arrivals.extend(more);
+        for (number, resume) in woken {
+            coordinator.note_wait(number, wait(resume.now, at(5_000), WaitReason::Idle));
+        }
+    }
+    // The first arrives at 10 + 1108.32 + 32 and is written in 32 ns, the second one 4.16 ns later; it is written behind the first.
+    assert_eq!(arrivals, [(at(1_183), 1), (at(1_215), 1)]);
+}
+
+#[test]
 fn the_pace_holds_back_those_that_only_poll_unless_it_is_for_all() {
     for (reason, polls) in
         [(WaitReason::Idle, true), (WaitReason::Timer, false), (WaitReason::Busy, false)]
