@@ -297,9 +297,9 @@ impl Relay {
         // The kernel may otherwise wake this thread 50 us late. Where it refuses, the delay is reported.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let served = self.serve_until(stop, say);
+        self.processor_waits.sample(clock(), read_wait);
         // A job may last less than a second.
         self.judge_delay(say);
-        self.processor_waits.sample(clock(), read_wait);
         served
     }
 

@@ -294,8 +294,10 @@ def pieces_of(times: Mapping[int, float]) -> list[Piece]:
     pieces: list[Piece] = []
     for index, size in enumerate(sizes):
         following = sizes[index + 1] if index + 1 < len(sizes) else None
-        if pieces and abs(pieces[-1].at(size) - times[size]) <= FIT * times[size] and (
-            following is None or abs(pieces[-1].at(following) - times[following]) <= FIT * times[following]
+        if (
+            pieces
+            and abs(pieces[-1].at(size) - times[size]) <= FIT * times[size]
+            and (following is None or abs(pieces[-1].at(following) - times[following]) <= FIT * times[following])
         ):
             continue
         if following is None:

@@ -521,7 +521,9 @@ def check_deviations(virtual: Virtual, tally: Tally) -> None:
         if not problem and kinds != expected:
             problem = f"deviations {kinds}, expected {expected}"
         elif not problem and (hash_of(result)[1] or not all(least <= float(time) <= most for _, time in found)):
-            problem = f"deviations of {[time for _, time in found]} s, expected {least:g} to {most:g}; the run is not repeatable"
+            problem = (
+                f"deviations of {[time for _, time in found]} s, expected {least:g} to {most:g}; the run is not repeatable"
+            )
         tally.add(f"deviations are listed: {program} {words[0]}", problem, result.seconds, output=result.output)
 
 
