@@ -306,7 +306,9 @@ def pieces_of(times: Mapping[int, float]) -> list[Piece]:
             slope = max(0.0, (times[following] - times[size]) / (following - size))
         slope = min(slope, times[size] / max(size, 1)) if pieces else slope
         constant = max(0.0, times[size] - slope * size)
-        pieces.append(Piece(size if pieces else 0, round(constant), round(slope * 1000)))
+        piece = Piece(size if pieces else 0, round(constant), round(slope * 1000))
+        if not pieces or pieces[-1][1:] != piece[1:]:
+            pieces.append(piece)
     return pieces
 
 

@@ -193,6 +193,7 @@ class Costs(unittest.TestCase):
         self.assertEqual(self.option({64: 120.0}), "send=120")
         self.assertEqual(self.option({64: 120.0, 1024: 120.0, 4096: 118.0}), "send=120")
         self.assertEqual(self.option({0: 100.0, 1000: 150.0, 2000: 200.0}), "send=0:100:50")
+        self.assertEqual(self.option({64: 0.0, 1024: 0.0, 4096: 900.0}), "send=0:0:0/4096:0:220")
 
     def test_a_jump_begins_a_piece(self) -> None:
         times = {0: 100.0, 1000: 100.0, 4096: 900.0, 8192: 1043.0}
