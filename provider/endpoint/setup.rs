@@ -192,7 +192,7 @@ enum PacketNetwork {
     /// The packets go through AF_XDP sockets, as whole frames.
     Frames,
     /// The packets go through an emulator, which sent this description of its network.
-    Fabric(Welcome),
+    Fabric(Box<Welcome>),
 }
 
 impl PacketNetwork {
@@ -300,7 +300,7 @@ fn open_port(
             );
         }
         log::info!("{} on emulator {}: {welcome:?}", port.local_addr(), spec.path.display());
-        return Ok((port, RECEIVE_BUFFER as u64, PacketNetwork::Fabric(welcome)));
+        return Ok((port, RECEIVE_BUFFER as u64, PacketNetwork::Fabric(Box::new(welcome))));
     }
     let (port, report) = UdpPort::open(config)?;
     log::info!("{report}");
