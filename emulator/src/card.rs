@@ -4,15 +4,51 @@
 //! host sent earlier. So a card keeps packets until no earlier one can come any more, and only then
 //! serialises them: control packets first, then the processes of the host in turn, and packets of a
 //! process in the order of their times.
+//!
+//! With a [`CardModel`] a packet needs a time between the memory of its host and the card in either direction. Data
+//! packets then pass two stages of the card before they join the queues for the wire, in the order of their times: a
+//! message begins at the earliest one interval after the one before, and the card reads the payload of one packet after
+//! the other. A card that receives writes one payload after the other to memory.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 
+use squall_base::Rate;
 use squall_net::emulator::frame::PacketFrame;
 use squall_netsim::Picos;
 use squall_netsim::model::{Class, PacketHeader, PacketOptions};
 
 use super::emulation::Route;
+
+/// Times of the network cards of hosts in addition to those of their wires. The default has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CardModel {
+    /// Time that each packet takes from memory to the card, and from the card to memory.
+    pub dma: Picos,
+    /// Shortest time from the beginning of a message to that of the next one of the host.
+    pub message_interval: Picos,
+    /// Rate at which a card reads payload from memory, and at which it writes payload to memory; `None` if that takes no
+    /// time.
+    pub pcie: Option<Rate>,
+}
+
+impl CardModel {
+    /// Returns the time that the payload of a packet takes between card and memory.
+    pub(super) fn payload_time(&self, bytes: usize) -> Picos {
+        self.pcie.map_or(Picos::ZERO, |rate| Picos::transmit(rate, bytes as u64))
+    }
+
+    /// Returns whether data packets pass the stages before the queues of a card.
+    const fn has_stages(&self) -> bool {
+        self.message_interval.0 > 0 || self.pcie.is_some()
+    }
+
+    /// Returns how much longer the card makes the round trip of a packet with a payload of `bytes`, whose acknowledgement has
+    /// none.
+    pub(super) fn round_trip(&self, bytes: usize) -> Picos {
+        self.dma * 4 + self.payload_time(bytes) * 2
+    }
+}
 
 /// A packet that waits in a network card.
 pub(super) struct CardPacket {
@@ -21,6 +57,8 @@ pub(super) struct CardPacket {
     pub(super) tag: u64,
     pub(super) frame: PacketFrame,
     pub(super) payload: Vec<u8>,
+    /// The packet is the first of a message.
+    pub(super) begins_message: bool,
 }
 
 /// Something that waits for a time. What waits for one time is ordered by its flow.
@@ -65,6 +103,12 @@ struct Card {
     /// Packets that were handed to the card, the earliest first. They join a queue at the first
     /// departure that is not before their times.
     pending: BinaryHeap<Reverse<Pending<(u32, CardPacket)>>>,
+    /// Data packets that have entered the stages, with the times at which they leave them and their processes, in order.
+    staged: VecDeque<(Picos, u32, CardPacket)>,
+    /// Earliest time at which the next message begins.
+    next_message: Picos,
+    /// Time at which the card has read the payload of all staged packets.
+    read_at: Picos,
     control: VecDeque<CardPacket>,
     /// Waiting data packets of each process that has ever sent one, with the process.
     data: Vec<(u32, VecDeque<CardPacket>)>,
@@ -78,24 +122,51 @@ impl Card {
         if !self.control.is_empty() || self.data.iter().any(|(_, queue)| !queue.is_empty()) {
             return Some(self.free_at);
         }
-        self.pending.peek().map(|Reverse(pending)| pending.at.max(self.free_at))
+        let pending = self.pending.peek().map(|Reverse(pending)| pending.at);
+        let staged = self.staged.front().map(|(at, ..)| *at);
+        pending.into_iter().chain(staged).min().map(|at| at.max(self.free_at))
     }
 
-    /// Returns the packet that leaves the card at `at`.
-    fn pop(&mut self, at: Picos) -> Option<CardPacket> {
+    /// Returns the packet that leaves the card at `at`. Returns `None` if packets only entered the stages.
+    fn pop(&mut self, at: Picos, model: &CardModel) -> Option<CardPacket> {
         while self.pending.peek().is_some_and(|Reverse(pending)| pending.at <= at) {
-            let Some(Reverse(Pending { item: (sender, packet), .. })) = self.pending.pop() else {
+            let Some(Reverse(Pending { at, item: (sender, packet), .. })) = self.pending.pop()
+            else {
                 break;
             };
             match packet.header.class {
-                Class::Data => match self.data.iter_mut().find(|(other, _)| *other == sender) {
-                    Some((_, queue)) => queue.push_back(packet),
-                    None => self.data.push((sender, VecDeque::from([packet]))),
-                },
+                Class::Data if model.has_stages() => self.stage(at, sender, packet, model),
+                Class::Data => self.queue(sender, packet),
                 Class::Control | Class::Rate => self.control.push_back(packet),
             }
         }
+        while self.staged.front().is_some_and(|(ready, ..)| *ready <= at) {
+            if let Some((_, sender, packet)) = self.staged.pop_front() {
+                self.queue(sender, packet);
+            }
+        }
         self.control.pop_front().or_else(|| self.pop_data())
+    }
+
+    /// Lets a data packet that reached the card at `at` pass the stages: the packets before it, the interval of messages, and
+    /// the reading of its payload.
+    fn stage(&mut self, at: Picos, sender: u32, packet: CardPacket, model: &CardModel) {
+        // No packet passes the one before it, even if that is the first of a message which has to wait.
+        let mut begins = at.max(self.read_at);
+        if packet.begins_message {
+            begins = begins.max(self.next_message);
+            self.next_message = begins + model.message_interval;
+        }
+        self.read_at = begins + model.payload_time(packet.payload.len());
+        self.staged.push_back((self.read_at, sender, packet));
+    }
+
+    /// Adds a data packet to the queue of its process.
+    fn queue(&mut self, sender: u32, packet: CardPacket) {
+        match self.data.iter_mut().find(|(other, _)| *other == sender) {
+            Some((_, queue)) => queue.push_back(packet),
+            None => self.data.push((sender, VecDeque::from([packet]))),
+        }
     }
 
     /// Returns the next data packet of the process whose turn it is.
@@ -110,6 +181,7 @@ impl Card {
 
 /// The network cards of all hosts.
 pub(super) struct Cards {
+    model: CardModel,
     cards: Vec<Card>,
     /// The time of the next departure and the host, for each card that has packets.
     departures: BTreeSet<(Picos, u32)>,
@@ -117,14 +189,19 @@ pub(super) struct Cards {
 }
 
 impl Cards {
-    pub(super) fn new(hosts: u32) -> Self {
+    pub(super) fn new(hosts: u32, model: CardModel) -> Self {
         let cards = (0..hosts).map(|_| Card::default()).collect();
-        Self { cards, departures: BTreeSet::new(), number: 0 }
+        Self { model, cards, departures: BTreeSet::new(), number: 0 }
     }
 
-    /// Hands a packet to the card of the host `route.from` at `at`, which must not be earlier than a
-    /// departure that [`Cards::pop`] has returned.
+    pub(super) const fn model(&self) -> &CardModel {
+        &self.model
+    }
+
+    /// Hands a packet to the card of the host `route.from` at `at`. It reaches the card after [`CardModel::dma`], which must
+    /// not be earlier than a departure that [`Cards::pop`] has returned.
     pub(super) fn push(&mut self, at: Picos, route: Route, packet: CardPacket) {
+        let at = at + self.model.dma;
         let Route { from: host, flow, sender, .. } = route;
         let card = &mut self.cards[host as usize];
         let before = card.next_departure();
@@ -147,10 +224,11 @@ impl Cards {
         self.departures.first().map(|(at, _)| *at)
     }
 
-    /// Removes the packet that leaves any card next. Returns it with the time and its host.
+    /// Removes the packet that leaves any card next. Returns it with the time and its host. Returns `None` if there is none,
+    /// or packets only advanced inside of the card; call again then while [`Cards::next_departure`] returns a time.
     pub(super) fn pop(&mut self) -> Option<(Picos, u32, CardPacket)> {
         let &(at, host) = self.departures.first()?;
-        let packet = self.cards[host as usize].pop(at);
+        let packet = self.cards[host as usize].pop(at, &self.model);
         self.update(host, Some(at));
         packet.map(|packet| (at, host, packet))
     }
@@ -186,13 +264,14 @@ mod tests {
             endpoint: 0,
         };
         let header = PacketHeader { class, ..PacketHeader::default() };
-        CardPacket { header, options: None, tag, frame, payload: vec![0; 10] }
+        CardPacket { header, options: None, tag, frame, payload: vec![0; 10], begins_message: true }
     }
 
     /// Takes all packets, each of which occupies the wire for 10 ps. Returns times, hosts and tags.
     fn drain(cards: &mut Cards) -> Vec<(u64, u32, u64)> {
         let mut all = Vec::new();
-        while let Some((at, host, packet)) = cards.pop() {
+        while cards.next_departure().is_some() {
+            let Some((at, host, packet)) = cards.pop() else { continue };
             cards.occupy(host, at + Picos(10));
             all.push((at.0, host, packet.tag));
         }
@@ -206,7 +285,7 @@ mod tests {
 
     #[test]
     fn processes_of_a_host_send_in_turn() {
-        let mut cards = Cards::new(1);
+        let mut cards = Cards::new(1, CardModel::default());
         for tag in 0..3 {
             cards.push(Picos(5), route(0, 0, 0), packet(tag, Class::Data));
         }
@@ -218,9 +297,65 @@ mod tests {
         assert_eq!(tags, [0, 10, 20, 1, 11, 2]);
     }
 
+    /// Hands packets over at these times: of process 0 or 1, with a tag, of this class. Returns when each leaves.
+    fn departures(model: CardModel, packets: &[(u64, u32, u64, Class)]) -> Vec<(u64, u64)> {
+        let mut cards = Cards::new(1, model);
+        for (at, sender, tag, class) in packets {
+            // Packets of tags above 100 are not the first of a message.
+            let packet = CardPacket { begins_message: *tag < 100, ..packet(*tag, *class) };
+            cards.push(Picos(*at), route(0, *sender, *sender), packet);
+        }
+        let all = drain(&mut cards).into_iter().map(|(at, _, tag)| (at, tag)).collect();
+        assert!(cards.is_empty());
+        all
+    }
+
+    #[test]
+    fn a_packet_reaches_the_card_after_its_way_from_memory() {
+        let model = CardModel { dma: Picos(100), ..CardModel::default() };
+        let packets = [(5, 0, 1, Class::Data), (7, 0, 2, Class::Control)];
+        assert_eq!(departures(model, &packets), [(105, 1), (115, 2)]);
+    }
+
+    #[test]
+    fn messages_of_a_host_begin_in_order_with_an_interval() {
+        let model = CardModel { message_interval: Picos(30), ..CardModel::default() };
+        // Messages begin at 5, 35 and 65. The second packet of message 2 is ready with it, and those of other processes
+        // are not ahead of it. The acknowledgement does not wait for messages.
+        let packets = [
+            (5, 0, 1, Class::Data),
+            (6, 0, 2, Class::Data),
+            (6, 0, 102, Class::Data),
+            (7, 1, 3, Class::Data),
+            (8, 0, 4, Class::Control),
+            (200, 1, 5, Class::Data),
+        ];
+        let expected = [(5, 1), (15, 4), (35, 2), (45, 102), (65, 3), (200, 5)];
+        assert_eq!(departures(model, &packets), expected);
+    }
+
+    #[test]
+    fn processes_of_a_host_share_the_bandwidth_to_memory() {
+        // A payload of 10 bytes takes 20 ps, and as long on the wire as all packets here: 10 ps.
+        let model = CardModel { pcie: Some(Rate::gbps(4_000)), ..CardModel::default() };
+        assert_eq!(model.payload_time(10), Picos(20));
+        let packets = [
+            (5, 0, 1, Class::Data),
+            (5, 1, 2, Class::Data),
+            (6, 0, 3, Class::Control),
+            (60, 0, 4, Class::Data),
+        ];
+        // Payloads are read until 25, 45 and 80.
+        assert_eq!(departures(model, &packets), [(6, 3), (25, 1), (45, 2), (80, 4)]);
+        let all = CardModel { dma: Picos(7), message_interval: Picos(30), ..model };
+        // Messages begin at 12 and 42, and at 72 the one that is ready at 67.
+        assert_eq!(departures(all, &packets), [(13, 3), (32, 1), (62, 2), (92, 4)]);
+        assert_eq!(all.round_trip(10), Picos(4 * 7 + 2 * 20));
+    }
+
     #[test]
     fn packets_leave_in_the_order_of_their_times_and_control_first() {
-        let mut cards = Cards::new(2);
+        let mut cards = Cards::new(2, CardModel::default());
         // Flow 1 comes before flow 0 in real time.
         cards.push(Picos(5), route(0, 1, 0), packet(1, Class::Data));
         cards.push(Picos(5), route(0, 0, 0), packet(0, Class::Data));

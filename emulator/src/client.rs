@@ -36,6 +36,8 @@ pub(super) struct Endpoint {
     pub(super) host: u32,
     pub(super) process: u32,
     pub(super) rank: Option<u32>,
+    /// The process whose wait for a processor is measured, by its ID here: the endpoint's in real time, if it is on this machine.
+    pub(super) measured: Option<u32>,
     pub(super) sent: u64,
     pub(super) sent_bytes: u64,
     pub(super) received: u64,

@@ -1,10 +1,10 @@
 //! Synchronisation of processes in virtual time: a conservative parallel simulation.
 //!
 //! Each process has a *bound*, a time before which it sends nothing. A packet that leaves a host
-//! affects no switch until the [lookahead](Emulation::lookahead) has passed. So the network may
-//! process all events before the smallest bound of all processes plus the lookahead. It then knows of
-//! all arrivals before the *horizon*, which is later by the
-//! [latency of the last link](Emulation::last_latency): the network delivers a packet when the last
+//! affects no switch until the [lookahead](Emulation::lookahead) has passed, and it leaves its host
+//! no sooner than its card [has it](Emulation::first_latency). So the network may process all events
+//! before the smallest bound of all processes plus both. It then knows of all arrivals before the
+//! *horizon*, which is later by the [latency of the last link](Emulation::last_latency): the network delivers a packet when the last
 //! switch has sent it. Where ranks of one host exchange messages by an
 //! [inner path](Emulation::use_inner_paths), the horizon is not later than the smallest bound plus the
 //! latency of that path. The network then lags behind, so that all packets are delivered in the order of
@@ -149,7 +149,7 @@ impl Coordinator {
             origin,
             lookahead,
             last_latency,
-            process_latency: inner.min(lookahead + last_latency),
+            process_latency: inner.min(whole(emulation.first_latency()) + lookahead + last_latency),
             processes: Vec::new(),
             bound: origin,
             network_time: origin,
@@ -326,8 +326,10 @@ impl Coordinator {
                 bound => self.to_model_time(bound),
             };
             let inner = bound + self.process_latency;
-            let behind = self.lookahead + self.last_latency - self.process_latency;
-            let network = if bound == Picos::NEVER { bound } else { bound - behind };
+            let network = match bound {
+                Picos::NEVER => bound,
+                _ => inner - (self.lookahead + self.last_latency),
+            };
             let mut arrived = None;
             let more = emulation.step(network, self.lookahead, inner, &mut |delivery| {
                 let at = self.origin + delivery.at.span();
@@ -429,8 +431,8 @@ impl Coordinator {
         self.hash
     }
 
-    /// Returns the smallest time until a packet of a process affects another process: the lookahead and the
-    /// latency of the last link, or the latency of the inner path.
+    /// Returns the smallest time until a packet of a process affects another process: the latency to its card, the
+    /// lookahead and the latency of the last link, or the latency of the inner path.
     pub(super) const fn process_latency(&self) -> Span {
         Span(self.process_latency.0 / 1_000)
     }

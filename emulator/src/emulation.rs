@@ -1,6 +1,8 @@
 //! Real packets in the model of a network. This module has no clock and no sockets: the live relay
 //! passes the time of the real clock, and tests pass a virtual time.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::net::{IpAddr, SocketAddr};
 
 use squall_net::emulator::frame::PacketFrame;
@@ -15,8 +17,8 @@ use squall_netsim::topology::{Node, Topology};
 use squall_reliability::{emit_rates, rates_of, record_of, speculation_of};
 use squall_wire::{Packet, RatePacket, Ses, Telemetry, TelemetryKind, parse};
 
-use super::card::{CardPacket, Cards};
-use super::inner_path::{InnerPacket, InnerPath, InnerPaths};
+use super::card::{CardModel, CardPacket, Cards, Pending};
+use super::inner_path::{InnerPath, InnerPaths};
 
 /// A packet that has arrived at its destination host.
 #[derive(Debug)]
@@ -44,6 +46,15 @@ struct CarriedFrame {
     payload: Vec<u8>,
 }
 
+/// A packet whose arrival is known, and which the network no longer carries.
+struct ArrivingPacket {
+    from: u32,
+    host: u32,
+    tag: u64,
+    frame: PacketFrame,
+    payload: Vec<u8>,
+}
+
 /// A simulated network that carries real packets, with their bytes.
 pub struct Emulation {
     network: Network,
@@ -54,7 +65,13 @@ pub struct Emulation {
     cards: Option<Cards>,
     /// The paths between ranks of one host, if these do not cross the network.
     inner: Option<InnerPaths>,
-    /// Latency from the last switch to each host, which is added to the time of a delivery; empty if the
+    /// Packets on inner paths, and those that cards write to memory, with the times of their arrival.
+    arriving: BinaryHeap<Reverse<Pending<ArrivingPacket>>>,
+    /// Number of packets that were put into `arriving`.
+    arriving_number: u64,
+    /// Time at which the card of each host has written all packets to memory; empty if that takes no time.
+    written_at: Vec<Picos>,
+    /// Latency from the last switch to the memory of each host, which is added to the time of a delivery; empty if the
     /// network includes it.
     last_latencies: Vec<Picos>,
     /// Buffers of payloads that have arrived, for further packets.
@@ -161,23 +178,29 @@ impl Emulation {
             carried: Loads::default(),
             cards: None,
             inner: None,
+            arriving: BinaryHeap::new(),
+            arriving_number: 0,
+            written_at: Vec::new(),
             last_latencies: Vec::new(),
             spare: Vec::new(),
         })
     }
 
-    /// Lets hosts run ahead of the network. Packets of senders wait in network cards until
+    /// Lets hosts run ahead of the network. Packets of senders wait in network cards like `model` until
     /// [`Self::step`] knows that no earlier ones can come, and packets are delivered when the last
     /// switch has sent them, with the later time of their arrival. Call this before the first packet
     /// enters.
-    pub fn use_cards(&mut self) {
+    pub fn use_cards(&mut self, model: CardModel) {
         let topology = self.network.switches().topology();
-        self.cards = Some(Cards::new(topology.hosts));
+        self.cards = Some(Cards::new(topology.hosts, model));
         self.last_latencies = vec![Picos::ZERO; topology.hosts as usize];
+        if model.pcie.is_some() {
+            self.written_at = vec![Picos::ZERO; topology.hosts as usize];
+        }
         for link in &topology.links {
             for end in [link.a, link.b] {
                 if let Node::Host(host) = end {
-                    self.last_latencies[host as usize] = link.latency;
+                    self.last_latencies[host as usize] = link.latency + model.dma;
                 }
             }
         }
@@ -194,6 +217,12 @@ impl Emulation {
     #[must_use]
     pub fn inner_path(&self) -> Option<InnerPath> {
         self.inner.as_ref().map(InnerPaths::path)
+    }
+
+    /// Returns the smallest time from the hand-over of a packet by its sender until it can leave the card of its host.
+    #[must_use]
+    pub fn first_latency(&self) -> Picos {
+        self.cards.as_ref().map_or(Picos::ZERO, |cards| cards.model().dma)
     }
 
     /// Returns the smallest time from the delivery of a packet by [`Self::step`] to its arrival at the
@@ -248,10 +277,12 @@ impl Emulation {
         {
             // With cards, the network may be ahead of the sender.
             let at = if self.cards.is_some() { at } else { at.max(self.network.now()) };
+            let at = inner.push(at, route.sender, payload.len());
             let mut copy = self.spare.pop().unwrap_or_default();
             copy.clear();
             copy.extend_from_slice(payload);
-            inner.push(at, route, InnerPacket { host: route.to, tag, frame, payload: copy });
+            let Route { from, to: host, flow, .. } = route;
+            self.push_arriving(at, flow, ArrivingPacket { from, host, tag, frame, payload: copy });
             return;
         }
         let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
@@ -280,7 +311,9 @@ impl Emulation {
             let mut copy = self.spare.pop().unwrap_or_default();
             copy.clear();
             copy.extend_from_slice(payload);
-            let packet = CardPacket { header, options, tag, frame, payload: copy };
+            let begins_message =
+                cards.model().message_interval > Picos::ZERO && is_first_packet(payload);
+            let packet = CardPacket { header, options, tag, frame, payload: copy, begins_message };
             cards.push(at, route, packet);
             return;
         }
@@ -288,8 +321,8 @@ impl Emulation {
         self.carried.put(packet, tag, frame, payload);
     }
 
-    /// Processes the next events of cards and network that nothing can precede: no sender will hand a
-    /// card a packet before `bound`, and none reaches the network sooner than `lookahead` after it
+    /// Processes the next events of cards and network that nothing can precede: no packet will reach a
+    /// card before `bound`, and none reaches the network sooner than `lookahead` after it
     /// leaves its card. No sender will hand an inner path a packet that arrives before `inner`. Returns
     /// after the first packet that is delivered to a host, which is passed to `deliver`; false if there
     /// was none. The packets of a host are delivered in the order of their arrival.
@@ -304,14 +337,17 @@ impl Emulation {
             let departure = self.cards.as_ref().and_then(Cards::next_departure);
             let mut limit = departure.map_or(bound, |at| at.min(bound)) + lookahead;
             // The network reports a packet when the last switch has sent it, before it arrives.
-            let copied = self.inner.as_ref().and_then(InnerPaths::next_arrival);
-            let copied = copied.filter(|(at, _)| *at < inner);
-            let copied = copied.map(|(at, host)| at - self.last_latency_of(host));
-            let is_next = copied.is_some_and(|at| at <= limit);
-            limit = copied.map_or(limit, |at| at.min(limit));
+            let arriving = self.next_arriving().filter(|(at, _)| *at < inner);
+            let arriving = arriving.map(|(at, host)| at - self.last_latency_of(host));
+            let is_next = arriving.is_some_and(|at| at <= limit);
+            limit = arriving.map_or(limit, |at| at.min(limit));
             if self.network.next_event().is_some_and(|at| at < limit) {
                 let until = limit - Picos(1);
                 match self.network.step(until, &mut self.carried) {
+                    Some(Step::Arrived { host, packet }) if !self.written_at.is_empty() => {
+                        self.write_to_memory(host, packet);
+                        continue;
+                    }
                     Some(Step::Arrived { host, packet }) => {
                         self.arrived(host, packet, deliver);
                         return true;
@@ -320,7 +356,7 @@ impl Emulation {
                 }
             }
             if is_next {
-                self.deliver_inner(deliver);
+                self.deliver_arriving(deliver);
                 return true;
             }
             if departure.is_none_or(|at| at >= bound) {
@@ -329,7 +365,7 @@ impl Emulation {
             if let Some(cards) = &mut self.cards
                 && let Some((at, host, packet)) = cards.pop()
             {
-                let CardPacket { header, options, tag, frame, payload } = packet;
+                let CardPacket { header, options, tag, frame, payload, .. } = packet;
                 let (number, free_at) = self.network.launch(at, host, header, options.as_ref());
                 cards.occupy(host, free_at);
                 self.spare.push(self.carried.put_owned(number, tag, frame, payload));
@@ -351,14 +387,14 @@ impl Emulation {
     /// Returns the number of packets in the network and on inner paths.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.network.in_flight() + self.inner.as_ref().map_or(0, InnerPaths::len)
+        self.network.in_flight() + self.arriving.len()
     }
 
     /// Returns the time of the next event in the network or on an inner path; `None` if none is scheduled.
     #[must_use]
     pub fn next_event(&self) -> Option<Picos> {
-        let inner = self.inner.as_ref().and_then(InnerPaths::next_arrival);
-        self.network.next_event().into_iter().chain(inner.map(|(at, _)| at)).min()
+        let arriving = self.next_arriving().map(|(at, _)| at);
+        self.network.next_event().into_iter().chain(arriving).min()
     }
 
     /// Applies a failure or a repair at `at`, or now if [`Self::run`] has already passed that time.
@@ -370,8 +406,7 @@ impl Emulation {
     /// host to `deliver`.
     pub fn run(&mut self, until: Picos, deliver: &mut dyn FnMut(&Delivery<'_>)) {
         loop {
-            let copied = self.inner.as_ref().and_then(InnerPaths::next_arrival);
-            let copied = copied.map(|(at, _)| at).filter(|at| *at <= until);
+            let copied = self.next_arriving().map(|(at, _)| at).filter(|at| *at <= until);
             let next = copied.unwrap_or(until);
             while let Some(step) = self.network.step(next, &mut self.carried) {
                 // A network card that was paused resumes by itself; other steps need no action here.
@@ -382,17 +417,43 @@ impl Emulation {
             if copied.is_none() {
                 break;
             }
-            self.deliver_inner(deliver);
+            self.deliver_arriving(deliver);
         }
         self.network.advance_to(until);
     }
 
-    /// Delivers the packet that arrives next on an inner path.
-    fn deliver_inner(&mut self, deliver: &mut dyn FnMut(&Delivery<'_>)) {
-        let next = self.inner.as_mut().and_then(InnerPaths::pop);
-        let Some((at, InnerPacket { host, tag, frame, payload })) = next else { return };
-        deliver(&Delivery { at, from: host, host, tag, frame: &frame, payload: &payload });
+    /// Adds a packet that arrives at `at` and that the network does not carry.
+    fn push_arriving(&mut self, at: Picos, flow: u32, item: ArrivingPacket) {
+        self.arriving_number += 1;
+        self.arriving.push(Reverse(Pending { at, flow, number: self.arriving_number, item }));
+    }
+
+    /// Returns the earliest arrival of a packet that the network does not carry, and its host.
+    fn next_arriving(&self) -> Option<(Picos, u32)> {
+        self.arriving.peek().map(|Reverse(pending)| (pending.at, pending.item.host))
+    }
+
+    /// Delivers the packet of those that the network does not carry which arrives next.
+    fn deliver_arriving(&mut self, deliver: &mut dyn FnMut(&Delivery<'_>)) {
+        let Some(Reverse(Pending { at, item, .. })) = self.arriving.pop() else { return };
+        let ArrivingPacket { from, host, tag, frame, payload } = item;
+        deliver(&Delivery { at, from, host, tag, frame: &frame, payload: &payload });
         self.spare.push(payload);
+    }
+
+    /// Lets the card of a host write a packet that has arrived to memory, after those before it.
+    fn write_to_memory(&mut self, host: u32, packet: u32) {
+        let arrived = self.network.now() + self.last_latency_of(host);
+        let (header, from) = self.finish(packet);
+        let carried = &mut self.carried.0[packet as usize];
+        let payload =
+            core::mem::replace(&mut carried.payload, self.spare.pop().unwrap_or_default());
+        let (tag, frame) = (carried.tag, carried.frame);
+        let time = self.cards.as_ref().map(|cards| cards.model().payload_time(payload.len()));
+        let written_at = &mut self.written_at[host as usize];
+        *written_at = arrived.max(*written_at) + time.unwrap_or_default();
+        let at = *written_at;
+        self.push_arriving(at, header.flow, ArrivingPacket { from, host, tag, frame, payload });
     }
 
     /// Returns the latency from the last switch to a host that is added to the time of a delivery.
@@ -402,6 +463,14 @@ impl Emulation {
 
     fn arrived(&mut self, host: u32, packet: u32, deliver: &mut dyn FnMut(&Delivery<'_>)) {
         let at = self.network.now() + self.last_latency_of(host);
+        let (_, from) = self.finish(packet);
+        let CarriedFrame { tag, frame, payload } = &self.carried.0[packet as usize];
+        deliver(&Delivery { at, from, host, tag: *tag, frame, payload });
+    }
+
+    /// Takes a packet that has arrived from the network, and writes into it what switches have done to it. Returns its header
+    /// and the host that sent it.
+    fn finish(&mut self, packet: u32) -> (PacketHeader, u32) {
         let (&header, from) = self.network.take(packet);
         let carried = &mut self.carried.0[packet as usize];
         if header.trimmed {
@@ -420,8 +489,16 @@ impl Emulation {
         if header.ce && carried.frame.ecn != 0 {
             carried.frame.ecn = 3;
         }
-        let CarriedFrame { tag, frame, payload } = &*carried;
-        deliver(&Delivery { at, from, host, tag: *tag, frame, payload });
+        (header, from)
+    }
+}
+
+/// Returns whether a packet is the first of a message, or may be: it is encrypted.
+fn is_first_packet(payload: &[u8]) -> bool {
+    match parse(payload) {
+        Ok(Packet::Request { ses: Ses::Std(request), .. }) => request.som,
+        Ok(Packet::Request { .. }) | Err(_) => true,
+        Ok(_) => false,
     }
 }
 

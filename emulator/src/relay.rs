@@ -15,14 +15,17 @@ use rustix::thread::set_current_timer_slack;
 use squall_net::emulator::frame::{
     FrameKind, Hello, MAGIC, PACKET_HEAD, PacketFrame, Welcome, encode, encode_address,
 };
+use squall_net::emulator::peer_process;
 
 use super::attendance::Attendance;
+use super::card::CardModel;
 use super::client::{Client, Endpoint, Role};
 use super::clock::{clock, timespec};
 use super::command::Command;
 use super::emulation::{Delivery, Emulation, Route};
 use super::emulation_delay::EmulationDelay;
 use super::inner_path::InnerPath;
+use super::processor_wait::{ProcessorWaitReport, ProcessorWaits, measured_process, read_wait};
 use super::recorder::{EVERY, EVERY_VIRTUAL};
 use super::run_state::RunState;
 use super::scale::scale;
@@ -157,6 +160,8 @@ pub struct Relay {
     /// Rate at which a host sends, as scaled.
     line: Rate,
     base_rtt: Span,
+    /// Time that hosts add to the unloaded round trip.
+    hosts_rtt: Span,
     pub(super) totals: Totals,
     failures: Vec<Command>,
     pub(super) attendance: Attendance,
@@ -166,6 +171,7 @@ pub struct Relay {
     delay_last: EmulationDelay,
     second: u64,
     late_seconds: u64,
+    processor_waits: ProcessorWaits,
     /// Times at which the packets delivered in this turn were due.
     due: Vec<Time>,
     pub(super) stopped: bool,
@@ -199,6 +205,8 @@ impl Relay {
             return Err(RelayError::Parameter(text));
         }
         let bdp = line.bytes_in(rtt.span());
+        let card = scale_card(&config);
+        let hosts_rtt = card.round_trip(config.mtu as usize).span() + config.host_delay;
         let started = match config.virtual_time {
             Some(_) => first_origin(clock()),
             None => clock(),
@@ -210,7 +218,7 @@ impl Relay {
             trimmed: TRIMMED + NOMINAL_OVERHEAD,
             least: LEAST_QUEUE,
             line: link,
-            rtt: rtt.span() + config.host_delay,
+            rtt: rtt.span() + hosts_rtt,
             ahead: started.since(Time::ZERO),
             rates: config.rate_scale,
             times: config.latency_scale,
@@ -238,7 +246,7 @@ impl Relay {
             emulation.use_inner_paths(scale_inner_path(&config, path)?);
         }
         let virtual_time = config.virtual_time.as_ref().map(|rules| {
-            emulation.use_cards();
+            emulation.use_cards(card);
             VirtualProcesses::new(rules, started, &emulation, config.seed).map(Box::new)
         });
         let virtual_time = virtual_time.transpose().map_err(RelayError::Memory)?;
@@ -254,8 +262,9 @@ impl Relay {
             serials: Vec::new(),
             by_addr: HashMap::new(),
             started,
-            line,
+            line: card.pcie.map_or(line, |pcie| Rate(pcie.0.min(line.0))),
             base_rtt: rtt.span(),
+            hosts_rtt,
             totals: Totals::default(),
             failures: Vec::new(),
             attendance: Attendance::default(),
@@ -265,6 +274,7 @@ impl Relay {
             delay_last: EmulationDelay::default(),
             second: 0,
             late_seconds: 0,
+            processor_waits: ProcessorWaits::default(),
             due: Vec::new(),
             stopped: false,
         })
@@ -287,6 +297,7 @@ impl Relay {
         // The kernel may otherwise wake this thread 50 us late. Where it refuses, the delay is reported.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let served = self.serve_until(stop, say);
+        self.processor_waits.sample(clock(), read_wait);
         // A job may last less than a second.
         self.judge_delay(say);
         served
@@ -347,6 +358,12 @@ impl Relay {
     #[must_use]
     pub const fn attendance(&self) -> &Attendance {
         &self.attendance
+    }
+
+    /// Returns how long ranks have waited for a processor so far. None is measured in virtual time.
+    #[must_use]
+    pub fn processor_waits(&self) -> ProcessorWaitReport {
+        self.processor_waits.report()
     }
 
     /// Returns the commands applied to links and switches so far, with times since the first
@@ -464,6 +481,9 @@ impl Relay {
         self.accepting = true;
         for endpoint in client.role.endpoints() {
             self.by_addr.remove(&endpoint.addr);
+            if let Some(process) = endpoint.measured {
+                self.processor_waits.leave(process, clock(), read_wait);
+            }
             say(format_args!("endpoint {} left host {}", endpoint.addr, endpoint.host));
         }
     }
@@ -508,8 +528,14 @@ impl Relay {
                         Ok((self.attach(&hello, tag(slot, self.serials[slot]))?, hello))
                     });
                     match attached {
-                        Ok(((endpoint, welcome), hello)) => {
+                        Ok(((mut endpoint, welcome), hello)) => {
                             self.attendance.attached(&hello);
+                            endpoint.measured =
+                                measured_process(hello.process, peer_process(&client.stream));
+                            if let Some(process) = endpoint.measured {
+                                let rank = hello.job_rank.rank;
+                                self.processor_waits.attach(process, rank, now, read_wait);
+                            }
                             let who = hello.job_rank.rank.map(|rank| format!(", rank {rank},"));
                             let who = who.unwrap_or_default();
                             say(format_args!("{}{who} is host {}", endpoint.addr, endpoint.host));
@@ -633,6 +659,7 @@ impl Relay {
             host,
             process: hello.process,
             rank: hello.job_rank.rank,
+            measured: None,
             sent: 0,
             sent_bytes: 0,
             received: 0,
@@ -643,10 +670,10 @@ impl Relay {
             host,
             hosts,
             rate: self.line,
-            base_rtt: self.base_rtt + self.config.host_delay,
+            base_rtt: self.base_rtt + self.hosts_rtt,
             mtu: self.config.mtu,
             trimming: self.config.network.trims(),
-            virtual_time: self.virtual_time.as_ref().map(|all| *all.rules()),
+            virtual_time: self.virtual_time.as_ref().map(|all| all.rules().clone()),
         };
         Ok((endpoint, welcome))
     }
@@ -733,6 +760,7 @@ impl Relay {
         if second != self.second {
             self.second = second;
             self.judge_delay(say);
+            self.processor_waits.sample(now, read_wait);
         }
         for due in &self.due {
             self.delay_now.add(now.since(*due));
@@ -926,6 +954,18 @@ fn listen(path: &std::path::Path) -> io::Result<UnixListener> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+/// Returns the cards of hosts in slow motion like the network.
+fn scale_card(config: &RelayConfig) -> CardModel {
+    let Some(rules) = &config.virtual_time else { return CardModel::default() };
+    let CardModel { dma, message_interval, pcie } = rules.card;
+    let slower = |time: Picos, factor: f64| Picos((time.0 as f64 * factor) as u64);
+    CardModel {
+        dma: slower(dma, config.latency_scale),
+        message_interval: slower(message_interval, 1.0 / config.rate_scale),
+        pcie: pcie.map(|rate| Rate((rate.0 as f64 * config.rate_scale) as u64)),
+    }
 }
 
 /// Returns the inner path in slow motion like the network.

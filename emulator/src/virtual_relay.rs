@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -14,33 +13,25 @@ use std::time::Duration;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use squall_base::{Rate, Span, Time};
 use squall_net::emulator::frame::{
-    Deviation, DeviationKind, FrameKind, Hello, HostOverhead, MOST_ENDPOINTS, MOST_RANKS,
-    PacketFrame, VirtualTimeRules, Wait, encode, encode_address, port_of_rank,
+    Deviation, DeviationKind, FrameKind, Hello, MOST_ENDPOINTS, MOST_RANKS, PacketFrame,
+    VirtualTimeRules, Wait, encode, encode_address, port_of_rank,
 };
+use squall_net::emulator::host_overhead::HostOverhead;
 use squall_net::emulator::peer_process;
 use squall_net::emulator::shared::{Doorbell, SharedStream};
 use squall_netsim::Picos;
 
+use super::card::CardModel;
 use super::client::{Client, Role};
 use super::clock::{clock, timespec};
 use super::coordinator::{Activity, BrokenPromise, Coordinator, Pace, Process};
 use super::emulation::{Delivery, Emulation, Route};
 use super::relay::{JOB_IS_STUCK, Relay};
+use running_processes::{CHECK_INTERVAL, ThreadActivity, read_thread_activity};
 
 /// Time from the first attachment of a process to the clock that applications see at the origin of virtual time. The
 /// processes of a job attach within it, so that no clock goes back when virtual time begins.
 const BEFORE_ORIGIN: Span = Span::secs(2);
-/// Interval in real time at which the relay checks the processes that run.
-const CHECK_INTERVAL: Span = Span::millis(10);
-/// Inverse of the largest share of its time that the relay spends on these checks.
-const CHECK_SHARE: u64 = 10;
-/// CPU time without a call after which the others no longer wait for a process, if computation
-/// takes no virtual time, or no longer stop at its arrivals. The process may be polling memory that
-/// another rank has to write.
-const LONG_COMPUTATION: Span = Span::secs(2);
-/// CPU time like [`LONG_COMPUTATION`], for a process in MPI_Finalize, which may be polling memory
-/// that it shares with other ranks.
-const LONG_ENDING: Span = Span::millis(20);
 /// Virtual time after which the emulator ends a job in which all processes poll and find nothing
 /// and no packet is in flight.
 const DEADLOCK: Span = Span::secs(10);
@@ -49,8 +40,6 @@ const DEADLOCK: Span = Span::secs(10);
 const START_PATIENCE: Span = Span::secs(1);
 /// Real time by which [`START_PATIENCE`] grows for each rank: a launcher takes longer to let many ranks go on.
 const START_PATIENCE_OF_RANK: Span = Span::millis(10);
-/// CPU time since a process resumed that counts as the provider's and not as computation.
-const UNCERTAIN_CPU: Span = Span::millis(5);
 /// Largest number of ranks that the message about a deadlock lists.
 const MOST_LINES: usize = 32;
 /// Interval in real time at which the relay looks at its sockets, and for packets of processes that run. Processes that
@@ -73,6 +62,8 @@ pub struct VirtualTimeConfig {
     pub overhead: HostOverhead,
     /// Longest jump of the virtual clock of a process that polls and finds nothing.
     pub longest_idle: Span,
+    /// Times of the network cards of hosts, before scaling.
+    pub card: CardModel,
 }
 
 impl Default for VirtualTimeConfig {
@@ -82,6 +73,7 @@ impl Default for VirtualTimeConfig {
             cpu_scale: 1.0,
             overhead: HostOverhead::default(),
             longest_idle: Span::millis(1),
+            card: CardModel::default(),
         }
     }
 }
@@ -167,15 +159,6 @@ impl ProcessInfo {
     }
 }
 
-/// CPU time and state of the threads of a process at one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct ThreadActivity {
-    /// CPU time that each thread of the process has used, by its number.
-    cpu: BTreeMap<u32, Span>,
-    /// All threads sleep: none runs, or waits for a disk.
-    asleep: bool,
-}
-
 /// A packet that a process sent, and its sender.
 struct SentPacket {
     /// Virtual time at which the packet enters the network card of its host.
@@ -247,7 +230,7 @@ impl VirtualProcesses {
             seed,
             // The caller has checked the range.
             cpu_scale: (config.cpu_scale * 1e6) as u32,
-            overhead: config.overhead,
+            overhead: config.overhead.clone(),
             longest_idle: config.longest_idle,
             port: 0,
             inner_rate: emulation.inner_path().map_or(Rate(0), |path| path.rate),
@@ -383,31 +366,6 @@ fn realtime_offset() -> u64 {
     (seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)).saturating_sub(clock().0)
 }
 
-/// Reads CPU time and state of the threads of a process. Returns `None` if it has ended.
-fn read_thread_activity(pid: u32) -> Option<ThreadActivity> {
-    let (mut cpu, mut asleep) = (BTreeMap::new(), true);
-    for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
-        let path = thread.path();
-        // A thread may end meanwhile.
-        let Ok(schedule) = fs::read_to_string(path.join("schedstat")) else { continue };
-        let used = schedule.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
-        let number = thread.file_name().to_str().and_then(|name| name.parse().ok()).unwrap_or(0);
-        cpu.insert(number, Span(used));
-        let stat = fs::read_to_string(path.join("stat")).unwrap_or_default();
-        let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
-        asleep &= !matches!(state, Some('R' | 'D'));
-    }
-    Some(ThreadActivity { cpu, asleep })
-}
-
-/// Returns the longest CPU time that a thread has used since `before`: threads compute side by side.
-fn longest_computation(before: &BTreeMap<u32, Span>, now: &BTreeMap<u32, Span>) -> Span {
-    let since = |(number, cpu): (&u32, &Span)| {
-        cpu.saturating_sub(before.get(number).copied().unwrap_or(Span::ZERO))
-    };
-    now.iter().map(since).max().unwrap_or(Span::ZERO)
-}
-
 impl Relay {
     /// Serves one job in virtual time, as [`Relay::run`] does in real time.
     pub(super) fn run_in_virtual_time(
@@ -467,7 +425,9 @@ impl Relay {
                 }
             }
             self.serve_rung(&mut rung, report);
-            self.check_running_processes(report);
+            if let Some(all) = &mut self.virtual_time {
+                all.check_running_processes(clock(), &read_thread_activity, report);
+            }
             if let Err(why) = self.advance(report) {
                 report(format_args!("the emulator ends the job: {why}"));
                 break;
@@ -967,62 +927,6 @@ impl Relay {
         Ok(Some(Pace { latest, for_all: outside }))
     }
 
-    /// Checks the running processes every 10 ms of real time. A process that sleeps in the kernel
-    /// becomes outside, and the others no longer wait for it. A process that computes gets a later
-    /// bound, so that the network can advance meanwhile.
-    fn check_running_processes(&mut self, report: &mut dyn FnMut(fmt::Arguments<'_>)) {
-        let now = clock();
-        let Some(all) = &mut self.virtual_time else { return };
-        // While many processes start, a check takes longer than the interval.
-        if now.since(all.checked_at) < CHECK_INTERVAL.max(Span(all.check_time.0 * CHECK_SHARE)) {
-            return;
-        }
-        for number in 0..u32::try_from(all.processes.len()).unwrap_or(u32::MAX) {
-            let activity = all.coordinator.processes[number as usize].activity;
-            if !matches!(activity, Activity::Running(_)) {
-                continue;
-            }
-            if !std::mem::replace(&mut all.processes[number as usize].ran_before, true) {
-                continue;
-            }
-            let name = all.name(number);
-            let started = all.coordinator.is_started();
-            let info = &mut all.processes[number as usize];
-            let Some(check) = read_thread_activity(info.pid) else { continue };
-            let first_cpu = info.first_cpu.get_or_insert_with(|| check.cpu.clone());
-            let cpu = longest_computation(first_cpu, &check.cpu);
-            let still = check.asleep && info.last_check.as_ref() == Some(&check);
-            info.last_check = Some(check);
-            let long = Deviation { kind: DeviationKind::LongComputation, time: cpu };
-            if still {
-                all.set_outside(number, now);
-            } else if all.rules.cpu_scale > 0 {
-                // The relay cannot tell the provider's CPU time from the application's, so it
-                // subtracts an allowance.
-                let used = cpu.saturating_sub(UNCERTAIN_CPU).0 as u128;
-                let virtual_ns = used * u128::from(all.rules.cpu_scale) / 1_000_000;
-                let at = info.resumed + Span(u64::try_from(virtual_ns).unwrap_or(u64::MAX));
-                // The program may be polling memory that another rank has to write.
-                all.coordinator.raise_bound(number, at, cpu >= LONG_COMPUTATION);
-                if cpu >= LONG_COMPUTATION && all.is_repeatable(number) {
-                    all.processes[number as usize].note_deviation(long);
-                }
-            } else if cpu >= LONG_COMPUTATION && started || info.ending && cpu >= LONG_ENDING {
-                if !info.ending && !std::mem::replace(&mut all.warned, true) {
-                    report(format_args!(
-                        "{name} has computed for {LONG_COMPUTATION} without a call, while computation takes no \
-                         virtual time; the others no longer wait for it, so the run is not repeatable"
-                    ));
-                }
-                if all.is_repeatable(number) {
-                    all.processes[number as usize].note_deviation(long);
-                }
-                all.coordinator.set_absent(number, Activity::Outside);
-            }
-        }
-        (all.checked_at, all.check_time) = (clock(), clock().since(now));
-    }
-
     /// Returns what the job did in virtual time; `None` if the network's clock is real.
     #[must_use]
     pub fn virtual_time_report(&self) -> Option<VirtualTimeReport> {
@@ -1112,5 +1016,6 @@ fn write_all(client: &mut Client) -> io::Result<()> {
     }
 }
 
+mod running_processes;
 #[cfg(test)]
 mod tests;

@@ -258,6 +258,12 @@ impl Engine {
         self.peers.record_destination_error(now, trouble);
     }
 
+    /// Returns the completion that [`Self::poll_completion`] will return last, if one waits.
+    #[must_use]
+    pub fn last_completion(&self) -> Option<&Completion> {
+        self.report.last_completion()
+    }
+
     /// Returns the number of finished operations that wait to be taken by [`Self::poll_completion`].
     #[must_use]
     #[inline]

@@ -146,6 +146,11 @@ impl Report {
         self.completions.len()
     }
 
+    /// Returns the completion that was reported last, if it waits to be taken.
+    pub(crate) fn last_completion(&self) -> Option<&Completion> {
+        self.completions.back()
+    }
+
     #[inline]
     pub(crate) fn pop_completion(&mut self) -> Option<Completion> {
         self.completions.pop_front()

@@ -18,6 +18,10 @@
  *            put:SIZE:ROUNDS    the same of a write that completes when it is delivered
  *            post:SIZE:ROUNDS   nanoseconds that a call of fi_tsend takes, the median
  *            postinj:SIZE:ROUNDS  the same of fi_tinject
+ *            postput:SIZE:ROUNDS  the same of fi_write
+ *            postget:SIZE:ROUNDS  the same of fi_read
+ *            unexp:SIZE:ROUNDS  nanoseconds that a call of fi_trecv takes whose message has arrived before, the median
+ *            sent:SIZE:ROUNDS   nanoseconds that a read of the queue takes which finds the completion of fi_tsend, the median
  *            read:SIZE:ROUNDS   nanoseconds that a read of the queue takes which finds a message that has arrived, the median
  *            poll:0:ROUNDS      nanoseconds that a read of the queue takes which finds nothing, the median
  *            clock:0:ROUNDS     nanoseconds that a reading of the clock takes
@@ -449,6 +453,14 @@ static void post_put(size_t size)
 	RETRY("fi_writemsg", fi_writemsg(ep, &message, FI_DELIVERY_COMPLETE | FI_COMPLETION));
 }
 
+/* A write that completes as the provider likes. */
+static void post_write(size_t size)
+{
+	void *context = &tx_contexts[tx_next++ % (4 * RATE_WINDOW)];
+
+	RETRY("fi_write", fi_write(ep, tx_buffer, size, desc, peer, place.addr, place.key, context));
+}
+
 /* Side 0 reads or writes, side 1 makes progress until it is told that it is over: the seconds of one. */
 static double accesses(size_t size, int rounds, void (*post)(size_t))
 {
@@ -579,6 +591,115 @@ static double call_time(char kind, size_t out, size_t in, int rounds, int inject
 	return value;
 }
 
+/* Median time of a call with which side 0 reads or writes, while side 1 makes progress until it is told that it is over. */
+static double access_call_time(size_t size, int rounds, void (*post)(size_t))
+{
+	struct samples samples = {malloc((size_t)rounds * sizeof(double)), 0, rounds};
+	int warm_up = rounds / 10 + 10;
+	double clock = clock_cost(100000), value = 0;
+
+	if (!samples.times)
+		fail("malloc", -FI_ENOMEM);
+	if (side == 1)
+		post_receive(0, TAG_ANSWER);
+	meet();
+	if (side == 1) {
+		wait_for(&received, rx_next);
+	} else {
+		for (int i = -warm_up; i < rounds; i++) {
+			double begin = now();
+			post(size);
+			double end = now();
+			if (i >= 0)
+				add_sample(&samples, begin, end, clock);
+			wait_for(&sent, tx_next);
+		}
+		post_send(0, TAG_ANSWER);
+		wait_for(&sent, tx_next);
+		value = median(&samples);
+	}
+	free(samples.times);
+	return value;
+}
+
+/* Median time of a receive call of side 0 whose message has arrived: side 1 sends it when it is asked, and side 0 polls meanwhile. */
+static double unexpected_time(size_t size, int rounds)
+{
+	const double pause = 100e-6;
+	struct samples samples = {malloc((size_t)rounds * sizeof(double)), 0, rounds};
+	int warm_up = rounds / 10 + 10;
+	double clock = clock_cost(100000);
+
+	if (!samples.times)
+		fail("malloc", -FI_ENOMEM);
+	if (side == 1)
+		post_receive(0, TAG_ANSWER);
+	meet();
+	for (int i = -warm_up; i < rounds; i++) {
+		if (side == 1) {
+			wait_for(&received, rx_next);
+			if (i + 1 < rounds)
+				post_receive(0, TAG_ANSWER);
+			post_send(size, TAG_DATA);
+			wait_for(&sent, tx_next);
+			continue;
+		}
+		inject(0, TAG_ANSWER);
+		double begin = now();
+		while (now() < begin + pause)
+			progress();
+		begin = now();
+		post_receive(size, TAG_DATA);
+		double end = now();
+		if (i >= 0)
+			add_sample(&samples, begin, end, clock);
+		wait_for(&received, rx_next);
+	}
+	double value = side == 0 ? median(&samples) : 0;
+	free(samples.times);
+	return value;
+}
+
+/* Median time of a read of the queue by side 0 that finds the completion of a send. Side 1 receives, and answers nothing. */
+static double completion_time(size_t size, int rounds)
+{
+	const double pause = 100e-6;
+	struct samples samples = {malloc((size_t)rounds * sizeof(double)), 0, rounds};
+	int warm_up = rounds / 10 + 10, all = rounds + warm_up;
+	double clock = clock_cost(100000);
+
+	if (!samples.times)
+		fail("malloc", -FI_ENOMEM);
+	if (side == 1)
+		for (int i = 0; i < 2 && i < all; i++)
+			post_receive(size, TAG_DATA);
+	uint64_t before = received;
+	meet();
+	for (int i = -warm_up; i < rounds; i++) {
+		if (side == 1) {
+			/* One read may find several. */
+			wait_for(&received, before + (uint64_t)(i + warm_up) + 1);
+			if (i + 2 < rounds)
+				post_receive(size, TAG_DATA);
+			continue;
+		}
+		post_send(size, TAG_DATA);
+		double begin = now(), end = begin;
+		while (now() < begin + pause)
+			;
+		while (sent < tx_next) {
+			begin = now();
+			progress();
+			end = now();
+		}
+		if (i >= 0)
+			add_sample(&samples, begin, end, clock);
+	}
+	double value = side == 0 ? median(&samples) : 0;
+	free(samples.times);
+	return value;
+}
+
 /* A byte that depends on its offset and on the message. */
 static unsigned char byte_at(size_t offset, unsigned message)
 {
@@ -675,6 +796,14 @@ static void measure(const char *what)
 		value = call_time('s', size, 0, rounds, 0);
 	else if (!strcmp(name, "postinj"))
 		value = call_time('s', size, 0, rounds, 1);
+	else if (!strcmp(name, "postput"))
+		value = access_call_time(size, rounds, post_write);
+	else if (!strcmp(name, "postget"))
+		value = access_call_time(size, rounds, post_get);
+	else if (!strcmp(name, "unexp"))
+		value = unexpected_time(size, rounds);
+	else if (!strcmp(name, "sent"))
+		value = completion_time(size, rounds);
 	else if (!strcmp(name, "read"))
 		value = call_time('r', 0, size, rounds, 1);
 	else if (!strcmp(name, "poll"))
@@ -767,7 +896,7 @@ int main(int argc, char **argv)
 	for (int i = optind; i < argc; i++) {
 		may_sleep |= strstr(argv[i], "cost") == argv[i];
 		atomics |= strstr(argv[i], "add") != NULL;
-		rma |= strstr(argv[i], "get") == argv[i] || strstr(argv[i], "put") == argv[i];
+		rma |= strstr(argv[i], "get") != NULL || strstr(argv[i], "put") != NULL;
 	}
 	open_endpoint();
 	for (int i = optind; i < argc; i++)

@@ -1,7 +1,7 @@
 /*
  * Round trips of single messages between two processes, in nanoseconds of their own clock.
  *
- *   round_trip SIZE ROUNDS [peek]
+ *   round_trip SIZE ROUNDS [peek|late]
  *
  * The program is for virtual time, in which each call has a known price. So a round consists of as few calls as possible:
  * rank 0 reads the clock, injects a message, reads its completion queue until the answer is there, and reads the clock again.
@@ -9,7 +9,8 @@
  * processes sleep, so that acknowledgements of a round do not reach the next one.
  *
  * With `peek` no receives are posted. The processes look for messages with FI_PEEK, as MPI_Iprobe does, and discard them.
- * After a peek they read its completion and nothing else, so that only the peek can make progress.
+ * After a peek they read its completion and nothing else, so that only the peek can make progress. With `late` they receive the
+ * message after the peek has found it, instead of discarding it.
  *
  * PMI_RANK names the process, as a launcher does. In virtual time the port of an endpoint follows from its rank, so that the
  * two need not exchange addresses. Rank 0 prints one line `SIZE NANOSECONDS` for each round.
@@ -64,14 +65,14 @@ static void read_message(struct fid_cq *cq)
 	check("fi_cq_read", n);
 }
 
-static void peek_message(struct fid_ep *ep, struct fid_cq *cq, struct fi_context2 *context)
+static void peek_message(struct fid_ep *ep, struct fid_cq *cq, struct fi_context2 *context, uint64_t flags)
 {
 	struct fi_msg_tagged message = {.addr = FI_ADDR_UNSPEC, .tag = 1, .context = context};
 	struct fi_cq_err_entry failure = {.err = FI_ENOMSG};
 	struct fi_cq_entry entry;
 
 	while (failure.err == FI_ENOMSG) {
-		check("fi_trecvmsg", fi_trecvmsg(ep, &message, FI_PEEK | FI_DISCARD));
+		check("fi_trecvmsg", fi_trecvmsg(ep, &message, FI_PEEK | flags));
 		ssize_t n = fi_cq_read(cq, &entry, 1);
 		if (n == 1)
 			return;
@@ -82,12 +83,16 @@ static void peek_message(struct fid_ep *ep, struct fid_cq *cq, struct fi_context
 	check("FI_PEEK", -failure.err);
 }
 
-/* Waits for a message, with peeks if it gets a context for them. */
-static void wait_for_message(struct fid_ep *ep, struct fid_cq *cq, struct fi_context2 *context)
+/* How a process finds a message: a receive is posted, or it peeks and discards, or it peeks and receives. */
+enum how { POSTED, PEEK, LATE };
+
+static void wait_for_message(struct fid_ep *ep, struct fid_cq *cq, enum how how, void *buffer, size_t size, struct fi_context2 *context)
 {
-	if (context)
-		peek_message(ep, cq, context);
-	else
+	if (how != POSTED)
+		peek_message(ep, cq, context, how == PEEK ? FI_DISCARD : 0);
+	if (how == LATE)
+		check("fi_trecv", fi_trecv(ep, buffer, size, NULL, FI_ADDR_UNSPEC, 1, 0, context));
+	if (how != PEEK)
 		read_message(cq);
 }
 
@@ -95,12 +100,13 @@ int main(int argc, char **argv)
 {
 	const char *name = getenv("PMI_RANK");
 	int rank = name ? atoi(name) : -1;
-	int peeks = argc == 4 && strcmp(argv[3], "peek") == 0;
+	const char *word = argc == 4 ? argv[3] : "";
+	enum how how = !strcmp(word, "peek") ? PEEK : !strcmp(word, "late") ? LATE : POSTED;
 	size_t size = argc >= 3 ? strtoul(argv[1], NULL, 10) : 0;
-	int rounds = argc == 3 || peeks ? atoi(argv[2]) : 0;
+	int rounds = argc == 3 || how != POSTED ? atoi(argv[2]) : 0;
 
 	if (rank < 0 || rank > 1 || rounds < 1 || rounds > MOST_ROUNDS) {
-		fprintf(stderr, "usage: PMI_RANK=0|1 round_trip SIZE ROUNDS [peek], at most %d rounds\n", MOST_ROUNDS);
+		fprintf(stderr, "usage: PMI_RANK=0|1 round_trip SIZE ROUNDS [peek|late], at most %d rounds\n", MOST_ROUNDS);
 		return 2;
 	}
 	struct fi_info *hints = fi_allocinfo(), *info;
@@ -143,19 +149,19 @@ int main(int argc, char **argv)
 	if (!buffer || !contexts)
 		check("calloc", -FI_ENOMEM);
 	/* The round before the first introduces the two to each other. */
-	for (int i = 0; i <= rounds && !peeks; i++)
+	for (int i = 0; i <= rounds && how == POSTED; i++)
 		check("fi_trecv", fi_trecv(ep, buffer + size, size, NULL, FI_ADDR_UNSPEC, 1, 0, &contexts[i]));
 	for (int i = 0; i <= rounds; i++) {
 		if (rank == 0) {
 			int64_t begin = now();
 			check("fi_tinject", fi_tinject(ep, buffer, size, peer, 1));
-			wait_for_message(ep, cq, peeks ? &contexts[i] : NULL);
+			wait_for_message(ep, cq, how, buffer + size, size, &contexts[i]);
 			int64_t end = now();
 			if (i > 0)
 				printf("%zu %lld\n", size, (long long)(end - begin));
 			sleep_until(end + PAUSE_NS);
 		} else {
-			wait_for_message(ep, cq, peeks ? &contexts[i] : NULL);
+			wait_for_message(ep, cq, how, buffer + size, size, &contexts[i]);
 			check("fi_tinject", fi_tinject(ep, buffer, size, peer, 1));
 		}
 	}

@@ -7,6 +7,7 @@
  *        beside    rank 0 and THREADS threads compute for SECONDS each
  *        polls     rank 0 computes for SECONDS while a second thread calls MPI_Test in a loop
  *        sleeps    rank 0 computes for SECONDS while a second thread sleeps 0.1 s at a time, in a loop
+ *        helps     rank 0 waits in pthread_join for a thread that sleeps for SECONDS and calls nothing else
  *        sends     THREADS threads of rank 0 compute for SECONDS each and then send
  *        test      rank 0 calls MPI_Test for SECONDS of its clock, ten times
  *        spawn     the ranks start two more by MPI_Comm_spawn, and all meet in a barrier
@@ -68,6 +69,12 @@ static void *sleeps(void *unused)
 	return unused;
 }
 
+static void *helps(void *unused)
+{
+	usleep((unsigned)(1e6 * seconds));
+	return unused;
+}
+
 static void *sends(void *unused)
 {
 	char byte = 1;
@@ -121,6 +128,7 @@ int main(int argc, char **argv)
 	pthread_t threads[MOST];
 	void *(*work)(void *) = strcmp(how, "polls") == 0    ? polls
 				: strcmp(how, "sleeps") == 0 ? sleeps
+				: strcmp(how, "helps") == 0  ? helps
 				: strcmp(how, "sends") == 0  ? sends
 							     : computes;
 
@@ -143,7 +151,7 @@ int main(int argc, char **argv)
 			pthread_create(&threads[i], NULL, work, NULL);
 		if (work == polls || work == sleeps || strcmp(how, "beside") == 0)
 			compute();
-		for (int i = 0; i < count && (work == computes || work == sends); i++)
+		for (int i = 0; i < count && (work == computes || work == helps || work == sends); i++)
 			pthread_join(threads[i], NULL);
 	}
 	if (rank == 1 && work == sends)

@@ -10,11 +10,13 @@
  *        receiving   rank 0 sets an interval timer, whose handler notes the time, and waits for a message that rank 1 sends
  *                    after twice the time
  *        signal      rank 0 waits in sigtimedwait for a signal that does not come
+ *        futex       rank 0 waits for a futex by `syscall` until a timeout, which passes in real time
  *        socket      rank 0 receives from a socket with a timeout (SO_RCVTIMEO), which passes in real time
  *
  * Rank 0 prints the time of its clock from a barrier to the end of the timer.
  */
 #define _GNU_SOURCE
+#include <linux/futex.h>
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,6 +24,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -81,6 +84,15 @@ static void wait_for_socket(struct timespec span)
 	note(0);
 }
 
+static void wait_for_futex(struct timespec span)
+{
+	int word = 0;
+
+	if (syscall(SYS_futex, &word, FUTEX_WAIT, 0, &span) != -1)
+		exit(6);
+	note(0);
+}
+
 static void wait_by_interval_timer(struct timespec span, const char *how)
 {
 	struct itimerval setting = {{0, 0}, {span.tv_sec, span.tv_nsec / 1000}};
@@ -119,6 +131,8 @@ int main(int argc, char **argv)
 			wait_for_signal(span);
 		else if (strcmp(how, "socket") == 0)
 			wait_for_socket(span);
+		else if (strcmp(how, "futex") == 0)
+			wait_for_futex(span);
 		else
 			wait_by_interval_timer(span, how);
 		printf("timers: %s: %.6f s\n", how, time_of(ended) - time_of(begin));

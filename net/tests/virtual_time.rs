@@ -11,9 +11,10 @@ use std::thread;
 use std::time::Duration;
 
 use squall_net::emulator::frame::{
-    Frame, FrameKind, Hello, HostOverhead, JobRank, PACKET_HEAD, PacketFrame, Resume,
-    VirtualTimeRules, Wait, WaitReason, Welcome, encode, encode_address,
+    Frame, FrameKind, Hello, JobRank, PACKET_HEAD, PacketFrame, Resume, VirtualTimeRules, Wait,
+    WaitReason, Welcome, encode, encode_address,
 };
+use squall_net::emulator::host_overhead::HostOverhead;
 use squall_net::emulator::shared::{Doorbell, SharedStream};
 use squall_net::emulator::virtual_time::{self, Progress};
 use squall_net::emulator::{AttachedPort, attach};
@@ -77,6 +78,8 @@ impl Emulator {
         let hello = Frame::first(&bytes).expect("a frame").expect("whole");
         let hello = Hello::decode(hello.body()).expect("a hello");
         assert_eq!((hello.addr.port(), hello.job_rank.rank), (0, Some(3)));
+        let mut overhead = HostOverhead::default();
+        overhead.byte = 500;
         let rules = VirtualTimeRules {
             origin: at(0),
             start: at(0),
@@ -84,7 +87,7 @@ impl Emulator {
             calendar: 7,
             seed: 1,
             cpu_scale: 0,
-            overhead: HostOverhead { byte: 500, ..HostOverhead::default() },
+            overhead,
             longest_idle: Span::millis(1),
             port,
             inner_rate: Rate::gbps(10),

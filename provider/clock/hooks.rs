@@ -7,6 +7,7 @@
 use std::sync::OnceLock;
 
 use squall_base::Time;
+use squall_engine::Operation;
 
 /// The points at which the clock of a process in virtual time may advance, with a function for each. A forked child
 /// keeps the hooks and is in real time again, so every hook checks which time applies.
@@ -21,10 +22,13 @@ pub(crate) trait Hooks: Sync {
     fn end_call(&self);
 
     /// Advances the clock by the time that it takes to post an operation.
-    fn charge_send(&self);
+    fn charge_send(&self, op: &Operation);
 
-    /// Advances the clock by the time that the application takes to read completions.
-    fn charge_completions(&self, count: usize);
+    /// Advances the clock by the time that the application takes to read these completions.
+    fn charge_completions(&self, read: &mut dyn Iterator<Item = ReadCompletion>);
+
+    /// Advances the clock by the time that it takes to receive a message of `bytes` that arrived before its receive.
+    fn charge_unexpected(&self, bytes: u64);
 
     /// Notes that an endpoint made progress, so that a peek may find a message.
     fn note_progress(&self);
@@ -55,6 +59,15 @@ pub(crate) struct Peek {
     pub(crate) tag: u64,
     /// Bits of the tag that the match of the peek ignores.
     pub(crate) ignore: u64,
+}
+
+/// A completion that the application reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReadCompletion {
+    /// The completion is of an operation that this process posted, and not of a message or an access of a peer.
+    pub(crate) is_own: bool,
+    /// Number of bytes that the operation transferred.
+    pub(crate) bytes: u64,
 }
 
 /// The hooks of this process, if it is or was in virtual time.
@@ -100,17 +113,28 @@ pub(crate) fn begin_call() -> Option<Call> {
 
 /// Advances the clock by the time that it takes to post an operation.
 #[inline]
-pub(crate) fn charge_send() {
+pub(crate) fn charge_send(op: &Operation) {
     if let Some(hooks) = installed() {
-        hooks.charge_send();
+        hooks.charge_send(op);
     }
 }
 
-/// Advances the clock by the time that the application takes to read completions.
+/// Advances the clock by the time that the application takes to read completions, which `read` lists.
 #[inline]
-pub(crate) fn charge_completions(count: usize) {
+pub(crate) fn charge_completions<I: Iterator<Item = ReadCompletion>>(read: impl FnOnce() -> I) {
     if let Some(hooks) = installed() {
-        hooks.charge_completions(count);
+        hooks.charge_completions(&mut read());
+    }
+}
+
+/// Advances the clock by the time that it takes to receive a message which arrived before its receive. `bytes` returns
+/// the length of the message, or `None` if not all of it has arrived.
+#[inline]
+pub(crate) fn charge_unexpected(bytes: impl FnOnce() -> Option<u64>) {
+    if let Some(hooks) = installed()
+        && let Some(bytes) = bytes()
+    {
+        hooks.charge_unexpected(bytes);
     }
 }
 

@@ -252,7 +252,7 @@ impl Core {
     /// way.
     #[inline]
     pub(crate) fn submit(&mut self, now: Time, op: Operation) -> Result<Submitted, SubmitError> {
-        hooks::charge_send();
+        hooks::charge_send(&op);
         let Self { engine, poller, regions, .. } = self;
         let mut channels = poller.channels.sink();
         let submitted = engine.submit(now, &UserMemory(regions), op, channels.as_mut())?;

@@ -197,6 +197,12 @@ impl Endpoint {
             Ok(true) => return Ok(()),
             // A message was waiting: it is there now, or its rendezvous wants a read sent.
             Ok(false) => {
+                hooks::charge_unexpected(|| {
+                    let ended = core.engine.last_completion();
+                    ended
+                        .filter(|done| done.kind == OpKind::Recv && done.context == context)
+                        .map(|done| done.len)
+                });
                 core.flush(now);
                 core.deliver_completions(bindings);
             }

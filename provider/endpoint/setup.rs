@@ -195,7 +195,7 @@ enum PacketNetwork {
     /// The packets go through AF_XDP sockets, as whole frames.
     Frames,
     /// The packets go through an emulator, which sent this description of its network.
-    Fabric(Welcome),
+    Fabric(Box<Welcome>),
 }
 
 impl PacketNetwork {
@@ -300,10 +300,10 @@ fn open_port(
         let JobPlace { rank, ranks, .. } = job_place();
         let attached = emulator::attach(spec, JobRank { rank, ranks }, config)?;
         let (welcome, port): (_, Box<dyn Port + Send>) = match attached {
-            AttachedPort::Real(port) => (*port.welcome(), port),
+            AttachedPort::Real(port) => (port.welcome().clone(), port),
             AttachedPort::Virtual(port) => {
                 virtual_time::begin_process();
-                (*port.welcome(), port)
+                (port.welcome().clone(), port)
             }
         };
         if spec.host == HostChoice::Rank && rank.is_none() {
@@ -313,7 +313,7 @@ fn open_port(
             );
         }
         log::info!("{} on emulator {}: {welcome:?}", port.local_addr(), spec.path.display());
-        return Ok((port, RECEIVE_BUFFER as u64, PacketNetwork::Fabric(welcome)));
+        return Ok((port, RECEIVE_BUFFER as u64, PacketNetwork::Fabric(Box::new(welcome))));
     }
     let (port, report) = UdpPort::open(config)?;
     log::info!("{report}");
@@ -580,7 +580,7 @@ fn engine_config(params: &Params, max_packet: u32, instance: Instance, secret: S
 mod tests {
     use squall_base::{Batch, Span, Time, TrafficClass};
     use squall_cc::{Sender, SenderCc as _};
-    use squall_net::emulator::frame::HostOverhead;
+    use squall_net::emulator::host_overhead::HostOverhead;
     use squall_net::{Burst, RxMeta};
 
     use super::*;
@@ -680,7 +680,7 @@ mod tests {
                 calendar: 0,
                 seed,
                 cpu_scale: 0,
-                overhead: HostOverhead { send: 0, receive: 0, poll: 0, clock: 0, byte: 0 },
+                overhead: HostOverhead::free(),
                 longest_idle: Span::ZERO,
                 port,
                 inner_rate: squall_base::Rate(0),

@@ -49,6 +49,7 @@ struct ClockTable {
     yields: extern "C" fn() -> c_int,
     set_timer: extern "C" fn(next: u64, expire: Expire),
     socket_timeout: extern "C" fn(ns: u64),
+    passed_timeout: extern "C" fn(ns: u64),
 }
 
 /// Ends the application's timers that are due at a shown time. Returns the shown time of the next one; the highest number is
@@ -184,6 +185,18 @@ extern "C" fn note_socket_timeout_for_library(ns: u64) {
     }
 }
 
+extern "C" fn note_passed_timeout_for_library(ns: u64) {
+    /// The longest such timeout. Shorter ones are not announced, so that a loop of them does not fill the memory.
+    static LONGEST: AtomicU64 = AtomicU64::new(0);
+    // The provider's own threads wait like this inside of calls.
+    if let Some(clock) = virtual_time::clock().filter(|_| DEPTH.get() == 0)
+        && clock.has_begun()
+        && LONGEST.fetch_max(ns, Ordering::Relaxed) < ns
+    {
+        clock.announce_deviation(Deviation { kind: DeviationKind::RealTimeout, time: Span(ns) });
+    }
+}
+
 extern "C" fn set_timer_for_library(next: u64, expire: Expire) {
     let Some(clock) = virtual_time::clock() else { return };
     EXPIRE.store(expire as *mut c_void, Ordering::Release);
@@ -255,6 +268,7 @@ pub(super) fn register(clock: &VirtualClock) {
         yields: must_yield_for_library,
         set_timer: set_timer_for_library,
         socket_timeout: note_socket_timeout_for_library,
+        passed_timeout: note_passed_timeout_for_library,
     }));
     // SAFETY: dlsym(3) reads the name, a NUL-terminated literal, and looks for it in the time library, which is preloaded.
     let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"squall_time_register".as_ptr()) };

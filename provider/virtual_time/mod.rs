@@ -22,10 +22,12 @@ use std::sync::{Arc, Once};
 
 use parking_lot::Mutex;
 use squall_base::{Span, Time};
+use squall_engine::{Action, Operation};
 use squall_net::emulator::frame::{Deviation, DeviationKind, WaitReason};
+use squall_net::emulator::host_overhead::HostWork;
 use squall_net::emulator::virtual_time::{self, Progress, VirtualClock};
 
-use crate::clock::hooks::{self, Hooks, Peek};
+use crate::clock::hooks::{self, Hooks, Peek, ReadCompletion};
 use crate::waiting::open_endpoints::{self, OpenEndpoint};
 
 /// Number of empty polls in a row after which a thread waits for a packet or timer.
@@ -108,17 +110,26 @@ impl Hooks for ProcessHooks {
         end_call();
     }
 
-    fn charge_send(&self) {
+    fn charge_send(&self, op: &Operation) {
         if let Some(clock) = virtual_time::clock() {
             end_polling();
-            clock.charge(Span(clock.rules().overhead.send.into()));
+            clock.charge(clock.rules().overhead.cost(work_of(op)).time(op.buf.len()));
         }
     }
 
-    fn charge_completions(&self, count: usize) {
+    fn charge_completions(&self, read: &mut dyn Iterator<Item = ReadCompletion>) {
         if let Some(clock) = virtual_time::clock() {
             end_polling();
-            clock.charge(Span(u64::from(clock.rules().overhead.receive) * count as u64));
+            for ReadCompletion { is_own, bytes } in read {
+                let work = if is_own { HostWork::Sent } else { HostWork::Receive };
+                clock.charge(clock.rules().overhead.cost(work).time(bytes));
+            }
+        }
+    }
+
+    fn charge_unexpected(&self, bytes: u64) {
+        if let Some(clock) = virtual_time::clock() {
+            clock.charge(clock.rules().overhead.cost(HostWork::Unexpected).time(bytes));
         }
     }
 
@@ -159,6 +170,17 @@ impl Hooks for ProcessHooks {
             wait(clock, until);
         }
         true
+    }
+}
+
+/// Returns the work of the call that posted an operation.
+const fn work_of(op: &Operation) -> HostWork {
+    match op.action {
+        Action::Read(_) => HostWork::Read,
+        Action::Atomic(_) => HostWork::Atomic,
+        _ if op.options.inject => HostWork::Inject,
+        Action::Write(_) => HostWork::Write,
+        Action::Message { .. } => HostWork::Send,
     }
 }
 

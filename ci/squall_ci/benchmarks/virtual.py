@@ -4,8 +4,8 @@ allreduce  IMB-MPI1 Allreduce on 64 hosts, by rate, congestion control and path 
            MPICH, whose library has the same ABI.
 spine      a stencil program on 16 hosts at 400 Gb/s while a spine dies, by path selection
 rates      which of 100 to 800 Gb/s the same program needs, 64 ranks on 8 hosts, by what is assumed of placement, latencies and calls
-overhead   what calls of this provider cost on this machine, for --overhead: by packets over the loopback interface, and through
-           shared memory
+overhead   what work of this provider costs on this machine by size, for --overhead: by packets over the loopback interface, and
+           through shared memory
 real       small jobs of two ranks over the loopback interface in real time, and in virtual time over a network with its measured
            parameters
 bounds     what a run costs in real time beside what is aimed at: IMB-MPI1 Allreduce on 64 hosts under Intel MPI, and an alltoall of
@@ -21,7 +21,7 @@ import pathlib
 import re
 import statistics
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from squall_ci.mpis import MPIS
@@ -271,25 +271,109 @@ def measure_rounds(transports: list[str], rounds: int, words: list[str]) -> dict
     return samples
 
 
-def measure_calls(transports: list[str], rounds: int, quick: bool) -> dict[str, Calls]:
-    """Measures the calls of transports in interleaved rounds."""
-    return {name: Calls(samples) for name, samples in measure_rounds(transports, rounds, Calls.words(quick)).items()}
+class Piece(NamedTuple):
+    """A piece of a cost by size: for messages of `start` bytes and more, nanoseconds, and picoseconds a byte of the message."""
+
+    start: int
+    ns: int
+    byte: int
+
+    def at(self, size: int) -> float:
+        """Returns the nanoseconds that the piece gives a message of `size` bytes."""
+        return self.ns + self.byte * size / 1000
+
+
+# A size begins a piece only if the pieces before it miss its time by more than this share.
+FIT = 0.1
+
+
+def pieces_of(times: Mapping[int, float]) -> list[Piece]:
+    """Returns pieces for the times (ns) of some sizes: lines between neighbours, of which those that the one before fits are left
+    out. No time falls with the size, and no constant is negative."""
+    sizes = sorted(times)
+    pieces: list[Piece] = []
+    for index, size in enumerate(sizes):
+        following = sizes[index + 1] if index + 1 < len(sizes) else None
+        if (
+            pieces
+            and abs(pieces[-1].at(size) - times[size]) <= FIT * times[size]
+            and (following is None or abs(pieces[-1].at(following) - times[following]) <= FIT * times[following])
+        ):
+            continue
+        if following is None:
+            slope = 0.0 if len(sizes) == 1 else max(0.0, (times[size] - times[sizes[index - 1]]) / (size - sizes[index - 1]))
+        else:
+            slope = max(0.0, (times[following] - times[size]) / (following - size))
+        slope = min(slope, times[size] / max(size, 1)) if pieces else slope
+        constant = max(0.0, times[size] - slope * size)
+        piece = Piece(size if pieces else 0, round(constant), round(slope * 1000))
+        if not pieces or pieces[-1][1:] != piece[1:]:
+            pieces.append(piece)
+    return pieces
+
+
+def cost_option(name: str, pieces: Sequence[Piece]) -> str:
+    """Returns the part of --overhead for a kind of work."""
+    if len(pieces) == 1 and pieces[0].byte == 0:
+        return f"{name}={pieces[0].ns}"
+    return f"{name}=" + "/".join(f"{start}:{ns}:{byte}" for start, ns, byte in pieces)
+
+
+class Works:
+    """What each kind of work of the provider takes by size, in nanoseconds: medians of what fi_perf measures in several rounds.
+
+    A call that finds something counts as a poll as well, which is subtracted. Messages that are injected are short.
+    """
+
+    SIZES = (64, 1024, 4096, 16384, 65536, 262144)
+    # Measures of fi_perf by the name in --overhead; whether a poll is in them; and the largest size.
+    MEASURES: Mapping[str, tuple[str, bool, int]] = {
+        "send": ("post", False, SIZES[-1]),
+        "inject": ("postinj", False, SIZES[0]),
+        "write": ("postput", False, SIZES[-1]),
+        "read": ("postget", False, SIZES[-1]),
+        "receive": ("read", True, SIZES[-1]),
+        "sent": ("sent", True, SIZES[-1]),
+        "unexpected": ("unexp", False, SIZES[-1]),
+    }
+
+    @classmethod
+    def words(cls, quick: bool) -> list[str]:
+        """Returns the measures to name on fi_perf's command line."""
+        rounds = 50 if quick else 200
+        each = [(name, size) for name, _, most in cls.MEASURES.values() for size in cls.SIZES if size <= most]
+        return [*Calls.MEASURES, *(f"{name}:{size}:{rounds}" for name, size in each)]
+
+    def __init__(self, samples: Mapping[str, list[float]]) -> None:
+        def median(name: str, size: int) -> float:
+            return statistics.median(samples[f"{name}:{size}"])
+
+        self.clock, self.poll = median("clock", 0), median("poll", 0)
+        self.times = {
+            work: {size: max(0.0, median(name, size) - self.poll * polls) for size in self.SIZES if size <= most}
+            for work, (name, polls, most) in self.MEASURES.items()
+        }
+
+    def option(self) -> str:
+        """Returns the value of --overhead."""
+        costs = [cost_option(work, pieces_of(times)) for work, times in self.times.items()]
+        return ",".join([*costs, f"poll={self.poll:.0f}", f"clock={self.clock:.0f}", "byte=0"])
 
 
 def overhead(_virtual: Virtual, quick: bool) -> None:
     """Prints what calls of the provider cost on this machine."""
     rounds = 2 if quick else 9
-    calls = measure_calls(list(TRANSPORTS), rounds, quick)
+    samples = measure_rounds(list(TRANSPORTS), rounds, Works.words(quick))
+    works = {name: Works(of_transport) for name, of_transport in samples.items()}
+    print(f"What work of the provider costs here by size, ns; medians of {rounds} rounds, load {os.getloadavg()[0]:.1f}:\n")
     rows = [
-        [name, f"{c.send:.0f}", f"{c.receive:.0f}", f"{c.poll:.0f}", f"{c.clock:.0f}", f"{c.byte:.0f}"]
-        for name, c in calls.items()
+        [f"{name}, {work}", *(f"{times[size]:.0f}" if size in times else "" for size in Works.SIZES)]
+        for name, of_transport in works.items()
+        for work, times in of_transport.times.items()
     ]
-    print(
-        f"What calls of the provider cost here, ns, and ps a byte; medians of {rounds} rounds, load {os.getloadavg()[0]:.1f}:\n"
-    )
-    print(table(["transport", "send", "receive", "poll", "clock", "byte, ps"], rows), end="\n\n")
-    for name, times in calls.items():
-        print(f"{name}: --overhead {times.option()}")
+    print(table(["transport, work", *map(str, Works.SIZES)], rows), end="\n\n")
+    for name, of_transport in works.items():
+        print(f"{name}: --overhead {of_transport.option()}")
     print(flush=True)
 
 

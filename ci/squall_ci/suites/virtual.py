@@ -36,6 +36,8 @@ LATENCY, SEND, RECEIVE, CLOCK = 1000, 100, 100, 20
 # Bytes of a packet with a whole message: Ethernet, IPv4 and UDP with preamble and gap; headers of the packet delivery and of the
 # message (docs/wire.md).
 BELOW_UDP, PDS_HEADER, SES_HEADER = 48, 12, 44
+# What ranks of fabtests/virtual/round_trip.c sleep between round trips, ns.
+PAUSE = 20_000
 # Repetitions of one of the round trips, and of a computation.
 REPETITIONS = 5
 # The largest difference between a recorded and a simulated time.
@@ -112,45 +114,93 @@ def inner_round_trip_time(size: int) -> int:
     return 2 * (SEND + flight + RECEIVE) + CLOCK
 
 
-def round_trip_time(size: int, gbps: int, send: int, receive: int, clock: int) -> int:
+def round_trip_time(size: int, gbps: int, send: int, receive: int, clock: int, card: tuple[int, int] = (0, 0)) -> int:
     """Returns the time in nanoseconds from one reading of the clock to the next, around a message and its answer.
 
     A packet crosses two links, which transmit all of it, one after the other. Its arrival is rounded up to a nanosecond. Posting
     it takes `send`, reading its completion `receive`; polls that find nothing pass while the packet is on its way. The second
     reading of the clock takes its time before it returns. Acknowledgements are on the wire before the answer is ready. A process
-    that peeks waits as one that reads, and reads the completion of the last peek.
+    that peeks waits as one that reads, and reads the completion of the last peek. With a `card` of a time and a rate, the packet takes
+    that time to the card and from it, and its payload of UDP passes at that rate (Gb/s) both times.
     """
-    packet = BELOW_UDP + PDS_HEADER + SES_HEADER + size
-    flight = 2 * LATENCY + math.ceil(2 * 8 * packet / gbps)
+    payload = PDS_HEADER + SES_HEADER + size
+    dma, pcie = card
+    bits = 2 * 8 * (BELOW_UDP + payload) / gbps + (2 * 8 * payload / pcie if pcie else 0)
+    flight = 2 * LATENCY + 2 * dma + math.ceil(round(bits, 6))
     return 2 * (send + flight + receive) + clock
+
+
+class RoundTrip(NamedTuple):
+    """A round trip between two hosts: bytes and rate, what --overhead is, what the calls for a message of this size then take, and how
+    the receiver finds it. Between a peek and the end of a round trip, a message that is received late takes `late`. Of the card, the
+    time of a packet and the rate to memory are given, or the messages a second."""
+
+    size: int
+    gbps: int
+    overhead: str
+    calls: tuple[int, int, int] = (SEND, RECEIVE, CLOCK)
+    how: str = ""
+    late: int = 0
+    card: tuple[int, int] = (0, 0)
+    messages: int = 0
+
+    def options(self) -> list[Word]:
+        """Returns the options of `squall run`."""
+        network: list[Word] = ["--rate", f"{self.gbps}G", "--latency", LATENCY, "--overhead", self.overhead, "--ranks", 2]
+        dma, pcie = self.card
+        if dma:
+            return [*network, "--card", f"dma={dma},pcie={pcie}G"]
+        return [*network, "--card", f"rate={self.messages}"] if self.messages else network
+
+    def expected(self) -> int:
+        """Returns the time of a round trip in ns. If the card limits messages, those of one rank are an interval apart, of which
+        the program sleeps for a pause. It reads the clock twice outside of the round trip: when the sleep ends, and before it sends."""
+        if self.messages:
+            return 10**9 // self.messages - PAUSE - 2 * CLOCK
+        return round_trip_time(self.size, self.gbps, *self.calls, self.card) + 2 * self.late
+
+
+# Pieces of calls: a message of 1000 bytes takes 400 + 50 ns to inject, and its completion 60 + 10 ns to read; it takes 30 + 20 ns to
+# receive what has arrived before. One of 999 bytes takes 150, 100 and 0 ns. Other calls do not occur.
+PIECES = "send=9999,inject=0:150/1000:400:50,receive=0:100/1000:60:10,sent=9999,unexpected=0:0/1000:30:20"
+BASIC = f"send={SEND},receive={RECEIVE},clock={CLOCK}"
+OTHER = ("send=2500,receive=70,clock=7", (2500, 70, 7))
+ROUND_TRIPS = (
+    *(RoundTrip(size, gbps, BASIC) for size in (0, 8, 1000, 4000) for gbps in (10, 100, 400)),
+    RoundTrip(8, 100, *OTHER),
+    RoundTrip(8, 100, *OTHER, how="peek"),
+    RoundTrip(999, 100, PIECES, (150, 100, CLOCK)),
+    RoundTrip(1000, 100, PIECES, (450, 70, CLOCK)),
+    # The receiver reads the completions of its peek and of its receive.
+    RoundTrip(1000, 100, PIECES, (450, 70, CLOCK), "late", 50 + 70),
+    RoundTrip(8, 100, BASIC, card=(500, 200)),
+    RoundTrip(4000, 400, BASIC, card=(321, 256)),
+    # Messages wait for 0.5 us, which no transport takes for a loss.
+    RoundTrip(8, 100, BASIC, messages=40_000),
+)
 
 
 def check_round_trips(virtual: Virtual, tally: Tally) -> None:
     """Compares round trips between two hosts with what they have to take, to the nanosecond."""
-    other = (2500, 70, 7)
-    cases = [(size, gbps, (SEND, RECEIVE, CLOCK), "") for size in (0, 8, 1000, 4000) for gbps in (10, 100, 400)]
-    cases += [(8, 100, other, ""), (8, 100, other, "peek")]
     # Repeat a case: the ranks begin in any order, and either may send before the other has attached.
-    cases += [cases[0]] * REPETITIONS
+    cases = [*ROUND_TRIPS, *[ROUND_TRIPS[0]] * REPETITIONS]
     right, problems, seconds, output = 0, [], 0.0, ""
     hashes = set()
-    for size, gbps, (send, receive, clock), how in cases:
+    for case in cases:
+        size, how = case.size, case.how
         both = " & ".join(f"PMI_RANK={rank} {virtual.round_trip} {size} 3 {how}" for rank in (0, 1)) + "; wait"
-        costs = f"send={send},receive={receive},clock={clock}"
-        options: list[Word] = ["--rate", f"{gbps}G", "--latency", LATENCY, "--overhead", costs, "--ranks", 2]
-        command = [*virtual.command("star:2", *options), "env", "PMI_SIZE=2", "sh", "-c", both]
+        command = [*virtual.command("star:2", *case.options()), "env", "PMI_SIZE=2", "sh", "-c", both]
         result = run(command, MPIS["mpich"].plain_environment(), 60)
-        expected = round_trip_time(size, gbps, send, receive, clock)
+        expected = case.expected()
         measured = [int(time) for time in re.findall(rf"^{size} (\d+)$", result.output, re.M)]
         seconds += result.seconds
-        if (size, gbps, (send, receive, clock), how) == cases[0]:
+        if case == cases[0]:
             hashes.add(hash_of(result)[0])
         if result.ok and measured == [expected] * 3:
             right += 1
         else:
-            problems.append(
-                f"{size} bytes at {gbps} Gb/s, {costs} {how}: {measured} ns, expected {expected}; {result.why()}"
-            )
+            words = " ".join(map(str, case.options()))
+            problems.append(f"{size} bytes, {words} {how}: {measured} ns, expected {expected}; {result.why()}")
             output = result.output
     if len(hashes) > 1:
         problems.append(f"runs that are alike have the hashes {', '.join(sorted(hashes))}")
@@ -439,18 +489,42 @@ def check_timers(virtual: Virtual, tally: Tally) -> None:
         tally.add(f"timers: {how}, --compute {compute}", problem, result.seconds, found[1] if found else "", result.output)
 
 
+class Deviant(NamedTuple):
+    """A job whose times depend on the machine: the program and its words, and the reasons that the report has to give for rank 0, with
+    the bounds of their times in seconds."""
+
+    program: str
+    words: tuple[Word, ...]
+    reasons: tuple[str, ...]
+    least: float = 0.8 * TIMED
+    most: float = 2 * TIMED
+
+
+OUTSIDE = "waited for something outside of the network"
+DEVIANTS = (
+    Deviant("timers", ("socket", TIMED), ("setsockopt set SO_RCVTIMEO or SO_SNDTIMEO", OUTSIDE)),
+    Deviant("timers", ("futex", TIMED), (OUTSIDE, "syscall waited for a futex or slept")),
+    # The clock advances by the sleep of a thread that does nothing else, because nobody else advances it.
+    Deviant("threads", ("helps", TIMED), ("threads that do not call libfabric slept",)),
+    # The others wait for 2 s of CPU time.
+    Deviant("job", ("compute", 2.2), ("computed without a call",), 2.0, 2.5),
+)
+
+
 def check_deviations(virtual: Virtual, tally: Tally) -> None:
-    """A job whose times depend on the machine: the report has one line for each reason and rank, and no others."""
-    result = virtual.run_job("star:2", 2, "socket", TIMED, program=virtual.timers)
-    found = re.findall(r"^  deviation of rank (\d+: [\w ]+)[,:] .*?([\d.]+) s", result.output, re.M)
-    kinds = [kind for kind, _ in found]
-    expected = ["0: setsockopt set SO_RCVTIMEO or SO_SNDTIMEO", "0: waited for something outside of the network"]
-    problem = result.why() if not result.ok else None
-    if not problem and kinds != expected:
-        problem = f"deviations {kinds}, expected {expected}"
-    elif not problem and (hash_of(result)[1] or not all(0.8 * TIMED <= float(time) <= 2 * TIMED for _, time in found)):
-        problem = f"deviations of {[time for _, time in found]} s, expected about {TIMED}; the run is not repeatable"
-    tally.add("deviations are listed", problem, result.seconds, output=result.output)
+    """Jobs whose times depend on the machine: the report has one line for each reason and rank, and no others."""
+    for program, words, reasons, least, most in DEVIANTS:
+        result = virtual.run_job("star:2", 2, *words, program=getattr(virtual, program))
+        found = re.findall(r"^  deviation of rank (\d+: [\w ]+)[,:] .*?([\d.]+) s", result.output, re.M)
+        kinds, expected = [kind for kind, _ in found], [f"0: {reason}" for reason in reasons]
+        problem = result.why() if not result.ok else None
+        if not problem and kinds != expected:
+            problem = f"deviations {kinds}, expected {expected}"
+        elif not problem and (hash_of(result)[1] or not all(least <= float(time) <= most for _, time in found)):
+            problem = (
+                f"deviations of {[time for _, time in found]} s, expected {least:g} to {most:g}; the run is not repeatable"
+            )
+        tally.add(f"deviations are listed: {program} {words[0]}", problem, result.seconds, output=result.output)
 
 
 def check_refused_programs(virtual: Virtual, tally: Tally) -> None:

@@ -7,7 +7,7 @@ import unittest
 from unittest import mock
 
 from squall_ci import callgrind, environment
-from squall_ci.benchmarks import rma, timeline
+from squall_ci.benchmarks import rma, timeline, virtual
 from squall_ci.checks import algorithms
 from squall_ci.paths import ROOT
 from squall_ci.suites import fabsuite, fuzz, imb, mpich
@@ -181,3 +181,28 @@ class TimelineTest(unittest.TestCase):
 
         self.assertTrue(idle("recvmsg", -11) and idle("poll", 0) and idle("sched_yield", 0))
         self.assertFalse(idle("recvmsg", 40) or idle("poll", 1) or idle("sendmsg", 0))
+
+
+class Costs(unittest.TestCase):
+    """Pieces of --overhead from measured times."""
+
+    def option(self, times: dict[int, float]) -> str:
+        return virtual.cost_option("send", virtual.pieces_of(times))
+
+    def test_times_that_one_piece_fits_have_one(self) -> None:
+        self.assertEqual(self.option({64: 120.0}), "send=120")
+        self.assertEqual(self.option({64: 120.0, 1024: 120.0, 4096: 118.0}), "send=120")
+        self.assertEqual(self.option({0: 100.0, 1000: 150.0, 2000: 200.0}), "send=0:100:50")
+        self.assertEqual(self.option({64: 0.0, 1024: 0.0, 4096: 900.0}), "send=0:0:0/4096:0:220")
+
+    def test_a_jump_begins_a_piece(self) -> None:
+        times = {0: 100.0, 1000: 100.0, 4096: 900.0, 8192: 1043.0}
+        pieces = virtual.pieces_of(times)
+        self.assertEqual([piece.start for piece in pieces], [0, 1000, 4096])
+        for size, time in times.items():
+            fits = [piece for piece in pieces if piece.start <= size][-1]
+            self.assertAlmostEqual(fits.at(size), time, delta=virtual.FIT * time)
+
+    def test_no_time_falls_with_the_size(self) -> None:
+        for piece in virtual.pieces_of({64: 500.0, 1024: 100.0, 4096: 5000.0}):
+            self.assertGreaterEqual(min(piece.ns, piece.byte), 0)

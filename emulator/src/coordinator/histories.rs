@@ -18,6 +18,7 @@ use squall_netsim::Picos;
 use squall_netsim::model::{Failure, NetworkConfig};
 use squall_netsim::topology::{FatTree, Node, Tier, Topology};
 
+use super::super::card::CardModel;
 use super::super::emulation::{Delivery, Emulation, Route};
 use super::super::inner_path::InnerPath;
 use super::{Activity, Coordinator, Pace};
@@ -259,7 +260,13 @@ impl World {
             changes.extend([(down, Failure::LinkDown(link)), (up, Failure::LinkUp(link))]);
         }
         let mut emulation = Emulation::new(topology, config, OVERHEAD).expect("it is small");
-        emulation.use_cards();
+        let mut model = CardModel::default();
+        if rng.chance(0.5) {
+            model.dma = Picos::nanos(u64::from(rng.below(800)));
+            model.message_interval = Picos(u64::from(rng.below(2)) * 150_500);
+            model.pcie = rng.chance(0.5).then(|| Rate::gbps([1, 100, 1000][rng.below(3) as usize]));
+        }
+        emulation.use_cards(model);
         if rng.chance(0.5) {
             let rate = Rate::gbps([1, 100, 1000][rng.below(3) as usize]);
             let latency = Picos(1_000 + 10 * span(&mut rng, 200_000).0);

@@ -8,6 +8,7 @@ use squall_netsim::Picos;
 use squall_netsim::model::NetworkConfig;
 use squall_netsim::topology::Topology;
 
+use super::super::card::CardModel;
 use super::super::emulation::{Emulation, Route};
 use super::super::inner_path::InnerPath;
 use super::{Activity, BrokenPromise, Coordinator, Pace};
@@ -37,7 +38,7 @@ fn star_of(latency: Picos, switch: Picos) -> Emulation {
     let topology = Topology::star(3, Rate::gbps(100), latency, switch);
     let mut emulation =
         Emulation::new(topology, NetworkConfig::new(100_000, false, 1), 48).expect("it is small");
-    emulation.use_cards();
+    emulation.use_cards(CardModel::default());
     emulation
 }
 
@@ -136,6 +137,58 @@ fn processes_go_on_at_arrivals_or_at_their_own_times_and_keep_promises() {
     );
     let one = &coordinator.processes[1];
     assert_eq!((one.computed, one.overhead, coordinator.hand_overs), (Span(9), Span(12), 4));
+}
+
+#[test]
+fn the_lookahead_grows_by_the_latency_of_cards() {
+    let dma = Picos::nanos(250);
+    // A payload of 4 bytes takes 4 ns to the card and 4 ns from it.
+    for (pcie, payloads) in [(None, 0), (Some(Rate::gbps(8)), 8)] {
+        let mut emulation = star();
+        emulation.use_cards(CardModel { dma, pcie, ..CardModel::default() });
+        let mut coordinator = coordinator(&emulation, 2);
+        coordinator.start();
+        let (_, woken) = go_on(&mut coordinator, &mut emulation, None);
+        let horizon = HOST_LATENCY + 2 * 250;
+        assert_eq!(woken[1], (1, Resume { now: ORIGIN, horizon: at(horizon) }));
+        assert_eq!(send(&coordinator, &mut emulation, at(10), (0, 1)), Ok(()));
+        coordinator.note_wait(1, wait(ORIGIN, at(5_000), WaitReason::Idle));
+        // Process 0 may still send something earlier.
+        assert_eq!(go_on(&mut coordinator, &mut emulation, None), (Vec::new(), Vec::new()));
+        coordinator.note_wait(0, wait(at(20), at(5_000), WaitReason::Idle));
+        let (arrivals, woken) = go_on(&mut coordinator, &mut emulation, None);
+        let arrival = at(10 + CROSSING + 2 * 250 + payloads);
+        assert_eq!(arrivals, [(arrival, 1)]);
+        let horizon = arrival + Span(horizon);
+        assert_eq!(woken, [(1, Resume { now: arrival, horizon })]);
+    }
+}
+
+#[test]
+fn a_card_writes_the_packets_of_several_senders_one_after_the_other() {
+    let mut emulation = star();
+    // A payload of 4 bytes takes 32 ns to the card and 32 ns from it.
+    let pcie = Some(Rate::gbps(1));
+    emulation.use_cards(CardModel { pcie, ..CardModel::default() });
+    let mut coordinator = coordinator(&emulation, 3);
+    coordinator.start();
+    go_on(&mut coordinator, &mut emulation, None);
+    for from in [0, 2] {
+        assert_eq!(send(&coordinator, &mut emulation, at(10), (from, 1)), Ok(()));
+    }
+    let mut arrivals = Vec::new();
+    for number in [0, 2, 1] {
+        coordinator.note_wait(number, wait(at(20), at(5_000), WaitReason::Idle));
+    }
+    for _ in 0..2 {
+        let (more, woken) = go_on(&mut coordinator, &mut emulation, None);
+        arrivals.extend(more);
+        for (number, resume) in woken {
+            coordinator.note_wait(number, wait(resume.now, at(5_000), WaitReason::Idle));
+        }
+    }
+    // The first arrives at 10 + 1108.32 + 32 and is written in 32 ns, the second one 4.16 ns later; it is written behind the first.
+    assert_eq!(arrivals, [(at(1_183), 1), (at(1_215), 1)]);
 }
 
 #[test]

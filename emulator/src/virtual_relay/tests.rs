@@ -10,9 +10,10 @@ use squall_netsim::topology::Topology;
 
 use super::super::coordinator::{Activity, BrokenPromise};
 use super::super::emulation::Emulation;
+use super::running_processes::{CHECK_INTERVAL, ThreadActivity, longest_computation};
 use super::{
-    MOST_LINES, ProcessInfo, VirtualProcesses, VirtualTimeConfig, first_origin,
-    longest_computation, port_of, shown_origin,
+    MOST_LINES, ProcessInfo, VirtualProcesses, VirtualTimeConfig, first_origin, port_of,
+    shown_origin,
 };
 
 const ORIGIN: Time = Time(5_000_000_000);
@@ -41,6 +42,66 @@ fn processes(count: u32) -> VirtualProcesses {
         });
     }
     all
+}
+
+/// Checks the running processes, of which rank 0 has used this CPU time and rank 1 none.
+fn check(all: &mut VirtualProcesses, cpu: Span, asleep: bool) {
+    let now = all.checked_at + CHECK_INTERVAL;
+    let read = |pid| {
+        let used = if pid == 1_000 { cpu } else { Span::ZERO };
+        Some(ThreadActivity { cpu: BTreeMap::from([(1, used)]), asleep })
+    };
+    all.check_running_processes(now, &read, &mut |_| ());
+}
+
+#[test]
+fn a_computation_for_which_the_others_no_longer_wait_is_a_deviation() {
+    for (cpu_scale, longest) in [(0, 2_000), (1_000_000, 2_500)] {
+        let mut all = processes(2);
+        all.rules.cpu_scale = cpu_scale;
+        all.coordinator.start();
+        // A process is looked at when a second check finds it running.
+        for ms in [0, 0, 1_999] {
+            check(&mut all, Span::millis(ms), false);
+        }
+        assert_eq!(all.deviations(Time::ZERO), []);
+        check(&mut all, Span::millis(2_000), false);
+        // If computation takes no time, the process is no longer among those that run.
+        check(&mut all, Span::millis(2_500), false);
+        let time = Span::millis(longest);
+        let expected = Deviation { kind: DeviationKind::LongComputation, time };
+        let only_long = |(rank, deviation): &(u32, Deviation)| {
+            *rank == 0 && deviation.kind == DeviationKind::LongComputation
+        };
+        let all_deviations = all.deviations(Time::ZERO);
+        let long: Vec<_> = all_deviations.into_iter().filter(only_long).collect();
+        assert_eq!(long, [(0, expected)], "at a scale of {cpu_scale}");
+        // How a program ends may differ between runs.
+        let mut ending = processes(2);
+        ending.rules.cpu_scale = cpu_scale;
+        ending.coordinator.start();
+        ending.processes[0].ending = true;
+        for ms in [0, 0, 3_000] {
+            check(&mut ending, Span::millis(ms), false);
+        }
+        assert_eq!(ending.deviations(Time::ZERO), []);
+    }
+}
+
+#[test]
+fn a_process_that_sleeps_in_the_kernel_is_outside() {
+    let mut all = processes(2);
+    all.coordinator.start();
+    for _ in 0..2 {
+        check(&mut all, Span::ZERO, true);
+    }
+    assert!(matches!(all.coordinator.processes[0].activity, Activity::Running(_)));
+    check(&mut all, Span::ZERO, true);
+    assert_eq!(all.coordinator.processes[0].activity, Activity::Outside);
+    let since = all.processes[0].outside_since.expect("it is outside");
+    let first = all.deviations(since + Span::millis(30))[0];
+    let expected = Deviation { kind: DeviationKind::Outside, time: Span::millis(30) };
+    assert_eq!(first, (0, expected));
 }
 
 #[test]

@@ -33,10 +33,11 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use super::host_overhead::HostOverhead;
 use crate::base::{Rate, Span, Time};
 
 /// First bytes of a hello and a welcome. They detect other programs and other versions.
-pub const MAGIC: [u8; 8] = *b"squallf7";
+pub const MAGIC: [u8; 8] = *b"squallf8";
 /// Number of bytes of the header with which every frame of the emulator protocol begins.
 pub const HEAD: usize = 8;
 /// Number of bytes before the UDP payload in the frame of a packet.
@@ -354,7 +355,7 @@ impl Hello {
 }
 
 /// The emulator's answer to an endpoint that it accepts: a description of the network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
     /// Number of the emulated host that the endpoint has become.
     pub host: u32,
@@ -373,7 +374,7 @@ pub struct Welcome {
 }
 
 /// The rules by which the virtual clock of a process advances.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VirtualTimeRules {
     /// Time that the virtual clock shows at the beginning of the job.
     pub origin: Time,
@@ -398,70 +399,41 @@ pub struct VirtualTimeRules {
     pub inner_rate: Rate,
 }
 
-/// Virtual times of a host's work, as in the LogGP model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostOverhead {
-    /// Virtual time of a call that posts an operation, in nanoseconds.
-    pub send: u32,
-    /// Virtual time of a completion that the application reads, in nanoseconds.
-    pub receive: u32,
-    /// Virtual time of a call that reads a queue, in nanoseconds.
-    pub poll: u32,
-    /// Virtual time for each payload byte that an endpoint sends or receives, in picoseconds.
-    pub byte: u32,
-    /// Virtual time of a call that reads the clock, in nanoseconds.
-    pub clock: u32,
-}
-
-impl Default for HostOverhead {
-    /// Returns the times of a network card that places payload in memory by itself: 100 ns for a descriptor and the
-    /// doorbell, 100 ns for a completion, 50 ns for an empty poll.
-    fn default() -> Self {
-        Self { send: 100, receive: 100, poll: 50, byte: 0, clock: 20 }
-    }
-}
-
 impl VirtualTimeRules {
-    /// Number of bytes of the encoded rules of virtual time.
-    const LEN: usize = 11 * 8;
+    /// Number of bytes of the encoded rules of virtual time without the times of a host's work.
+    const LEN: usize = 9 * 8;
 
     fn encode(&self) -> Vec<u8> {
-        let HostOverhead { send, receive, poll, byte, clock } = self.overhead;
-        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        [
+        let words = [
             self.origin.0,
             self.calendar,
             self.seed,
             self.longest_idle.0,
-            pair(self.cpu_scale, clock),
-            pair(send, receive),
-            pair(poll, byte),
+            self.cpu_scale.into(),
             self.port.into(),
             self.shown_origin.0,
             self.start.0,
             self.inner_rate.0,
-        ]
-        .into_iter()
-        .flat_map(u64::to_le_bytes)
-        .collect()
+        ];
+        let mut bytes = words.into_iter().flat_map(u64::to_le_bytes).collect();
+        self.overhead.encode(&mut bytes);
+        bytes
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; Self::LEN] = bytes.first_chunk()?;
+        let (bytes, overhead) = bytes.split_first_chunk::<{ Self::LEN }>()?;
         let long = |at: usize| u64_at(bytes, at * 8);
-        let pair = |at: usize| (long(at) as u32, (long(at) >> 32) as u32);
-        let ((cpu_scale, clock), (send, receive), (poll, byte)) = (pair(4), pair(5), pair(6));
         Some(Self {
             origin: Time(long(0)),
             calendar: long(1),
             seed: long(2),
             longest_idle: Span(long(3)),
-            cpu_scale,
-            overhead: HostOverhead { send, receive, poll, byte, clock },
-            port: long(7) as u16,
-            shown_origin: Time(long(8)),
-            start: Time(long(9)),
-            inner_rate: Rate(long(10)),
+            cpu_scale: long(4) as u32,
+            overhead: HostOverhead::decode(overhead)?,
+            port: long(5) as u16,
+            shown_origin: Time(long(6)),
+            start: Time(long(7)),
+            inner_rate: Rate(long(8)),
         })
     }
 }
@@ -588,15 +560,18 @@ pub enum DeviationKind {
     Outside = 3,
     /// The process used this CPU time without a call, and the others no longer waited for it.
     LongComputation = 4,
+    /// A timeout of the application passed in real time, because no function of the time library waits for it.
+    RealTimeout = 5,
 }
 
 impl DeviationKind {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Threads,
         Self::HelperSleep,
         Self::SocketTimeout,
         Self::Outside,
         Self::LongComputation,
+        Self::RealTimeout,
     ];
 
     /// Returns the time of two deviations of this kind together. Timeouts and computations count by the longest, and
@@ -604,7 +579,7 @@ impl DeviationKind {
     #[must_use]
     pub fn sum(self, one: Span, other: Span) -> Span {
         match self {
-            Self::SocketTimeout | Self::LongComputation => one.max(other),
+            Self::SocketTimeout | Self::LongComputation | Self::RealTimeout => one.max(other),
             Self::Threads | Self::HelperSleep | Self::Outside => {
                 Span(one.0.saturating_add(other.0))
             }
@@ -744,7 +719,7 @@ mod tests {
             calendar: 7,
             seed: 9,
             cpu_scale: 1_500_000,
-            overhead: HostOverhead { send: 1, receive: 2, poll: 3, byte: 4, clock: 5 },
+            overhead: HostOverhead::free(),
             longest_idle: Span::millis(1),
             port: 7,
             inner_rate: Rate::gbps(80),
@@ -757,7 +732,7 @@ mod tests {
                 base_rtt: Span(5_000_000_000),
                 mtu: 4096,
                 trimming: true,
-                virtual_time,
+                virtual_time: virtual_time.clone(),
             };
             let bytes = welcome.encode();
             let body = Frame::first(&bytes).unwrap().unwrap().body();
@@ -808,7 +783,7 @@ mod tests {
         let mut other = encode(FrameKind::Deviation, &[0; 8]);
         other[1] = DeviationKind::ALL.len() as u8;
         let frame = Frame::first(&other).unwrap().unwrap();
-        assert_eq!(Deviation::decode(&frame), Err(FrameError::Kind(5)));
+        assert_eq!(Deviation::decode(&frame), Err(FrameError::Kind(6)));
         let short = encode(FrameKind::Deviation, &[0; 7]);
         let frame = Frame::first(&short).unwrap().unwrap();
         assert!(matches!(Deviation::decode(&frame), Err(FrameError::Length(..))));

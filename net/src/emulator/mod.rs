@@ -6,6 +6,7 @@
 //! source port, travels in the frame ([`frame`]).
 
 pub mod frame;
+pub mod host_overhead;
 pub mod shared;
 mod spec;
 #[cfg(test)]

@@ -508,7 +508,7 @@ impl VirtualPort {
             (clock, number, welcome)
         } else {
             let (stream, welcome) = greet(spec, hello, place)?;
-            let rules = welcome.virtual_time.ok_or_else(|| {
+            let rules = welcome.virtual_time.clone().ok_or_else(|| {
                 invalid(
                     "its clock is real, and \",virtual\" asks for a virtual one: leave the word out, or \
                      start the job with squall run --virtual"
@@ -518,7 +518,8 @@ impl VirtualPort {
             stream.set_nonblocking(false)?;
             stream.set_read_timeout(Some(VIRTUAL_ATTACH_TIMEOUT))?;
             let shared = SharedStream::accept(&stream)?;
-            let state = Mutex::new(State::new(stream, shared, rules.start));
+            let start = rules.start;
+            let state = Mutex::new(State::new(stream, shared, start));
             let clock = CLOCK.get_or_init(|| VirtualClock {
                 spec: spec.clone(),
                 rules,
@@ -530,18 +531,18 @@ impl VirtualPort {
             // SAFETY: pthread_atfork(3) keeps the function, which is never unloaded: the provider's library
             // stays loaded while it has objects, and only stores a number into a static of this crate.
             unsafe { libc::pthread_atfork(None, None, Some(end_in_child)) };
-            NOW.store(rules.start.0, Ordering::Relaxed);
+            NOW.store(start.0, Ordering::Relaxed);
             (clock, 0, welcome)
         };
-        let port = welcome.virtual_time.map_or(0, |rules| rules.port);
+        let port = welcome.virtual_time.as_ref().map_or(0, |rules| rules.port);
         let mtu = welcome.mtu;
         Ok(Self {
             clock,
             config: config.clone(),
             local: SocketAddr::new(place.ip(), port),
             number,
-            welcome,
             wire: SendPath::new(welcome.rate, OVERHEAD, mtu),
+            welcome,
             inner: SendPath::new(clock.rules.inner_rate, 0, mtu),
             errors: Vec::new(),
             reported_exit: false,

@@ -10,9 +10,12 @@ use crate::abi::compat::CqErrEntry;
 use crate::abi::errno::{Errno, Result};
 use crate::abi::ffi;
 use crate::abi::flags;
-use crate::clock::hooks;
+use crate::clock::hooks::{self, ReadCompletion};
 use crate::objects;
 use crate::waiting;
+
+/// Completion flags of messages that were received, and of accesses by peers.
+const PEER_INITIATED: u64 = flags::RECV | flags::REMOTE_READ | flags::REMOTE_WRITE;
 
 impl State {
     /// Returns whether the queue has neither a completion nor an error to read.
@@ -48,6 +51,12 @@ impl Cq {
             return Err(Errno::AGAIN);
         }
         let n = if buf.is_null() { 0 } else { there.min(count) };
+        hooks::charge_completions(|| {
+            state.entries.iter().take(n).map(|entry| ReadCompletion {
+                is_own: entry.flags & PEER_INITIATED == 0,
+                bytes: entry.len,
+            })
+        });
         for i in 0..n {
             let Some(entry) = state.entries.pop_front() else { break };
             // SAFETY: `i < n`, which is at most `count`, and 0 when `buf` is NULL: by this function's
@@ -60,8 +69,6 @@ impl Cq {
             }
         }
         state.taken += n as u64;
-        drop(state);
-        hooks::charge_completions(n);
         Ok(n)
     }
 

@@ -20,7 +20,8 @@
 //! - Waits for condition variables, semaphores, locks, threads and message queues until an absolute
 //!   time last as long in virtual time as in real time.
 //! - Waits for a futex by `syscall`, as in the standard library of Rust, end after the time that is
-//!   left on the virtual clock, in real time. Virtual time does not advance by it.
+//!   left on the virtual clock, in real time. Virtual time does not advance by it. Such a timeout that passes is reported,
+//!   and a sleep by `syscall`.
 //!
 //! - Timers end in virtual time: `timerfd_settime`, `timer_settime`, `setitimer` and `alarm`. The clock
 //!   of an absolute time is guessed from the value.
@@ -44,12 +45,12 @@
 mod clocks;
 mod descriptors;
 mod epoll_sets;
-mod futex;
 mod locks;
 mod mpi;
 mod real;
 mod signals;
 mod sleeps;
+mod system_calls;
 mod threads;
 mod time_value;
 mod timers;
@@ -90,6 +91,8 @@ pub struct ClockTable {
     pub set_timer: extern "C" fn(next: u64, expire: extern "C" fn(u64) -> u64),
     /// Called when the program sets a timeout of a socket, of `ns` nanoseconds, which passes in real time.
     pub socket_timeout: extern "C" fn(ns: u64),
+    /// Called when a timeout of `ns` nanoseconds has passed in real time.
+    pub passed_timeout: extern "C" fn(ns: u64),
 }
 
 /// Puts the process into virtual time. The table must stay valid for the life of the process.

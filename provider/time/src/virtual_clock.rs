@@ -173,6 +173,11 @@ impl VirtualClock {
         call_provider(|| (self.0.socket_timeout)(ns));
     }
 
+    /// Reports to the provider that a timeout of a system call has passed in real time, in nanoseconds.
+    pub(crate) fn note_passed_timeout(self, ns: u64) {
+        call_provider(|| (self.0.passed_timeout)(ns));
+    }
+
     /// Reports to the provider that the program ends.
     pub(crate) fn announce_end(self) {
         call_provider(|| (self.0.ending)());

@@ -61,6 +61,7 @@ struct clock_table {
 	int (*yields)(void);
 	void (*set_timer)(uint64_t, uint64_t (*)(uint64_t));
 	void (*socket_timeout)(uint64_t);
+	void (*passed_timeout)(uint64_t);
 };
 
 static uint64_t virtual_time = BEGIN;
@@ -161,8 +162,18 @@ static void note_socket_timeout(uint64_t ns)
 	timeout_of_socket = ns;
 }
 
+/* The last timeout that has passed in real time, and how many have. */
+static volatile uint64_t passed_timeout, passed_timeouts;
+
+static void note_passed_timeout(uint64_t ns)
+{
+	errno = EIO;
+	passed_timeout = ns;
+	passed_timeouts++;
+}
+
 static struct clock_table table = { sizeof table, now, wait_until, owns, CALENDAR, end, create, begin_thread, yields,
-	set_timer, note_socket_timeout };
+	set_timer, note_socket_timeout, note_passed_timeout };
 
 static int (*registration(void))(const struct clock_table *)
 {
@@ -766,10 +777,16 @@ static void test_futex(void)
 	begin();
 	before = read_real(CLOCK_MONOTONIC);
 	CHECK(wait_for_futex(&word, 0, virtual_time + 2 * MS) == -1 && errno == ETIMEDOUT);
+	/* Reading the virtual clock took a little of the time. */
+	CHECK(passed_timeouts == 1 && passed_timeout > MS && passed_timeout <= 2 * MS);
 	CHECK(wait_for_futex(&word, FUTEX_CLOCK_REALTIME, virtual_time + CALENDAR + 2 * MS) == -1 && errno == ETIMEDOUT);
 	CHECK(syscall(SYS_futex, &word, FUTEX_WAIT, 0, &span) == -1 && errno == ETIMEDOUT);
+	CHECK(passed_timeouts == 3 && passed_timeout == 2 * MS);
+	CHECK(syscall(SYS_nanosleep, &span, NULL) == 0);
+	CHECK(syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &span, NULL) == 0 && passed_timeouts == 5);
+	CHECK(syscall(SYS_futex, &word, FUTEX_WAIT, 1, &span) == -1 && errno == EAGAIN && passed_timeouts == 5);
 	/* Each reading of the virtual clock took a little of the time. */
-	CHECK(read_real(CLOCK_MONOTONIC) - before >= 5 * MS);
+	CHECK(read_real(CLOCK_MONOTONIC) - before >= 9 * MS);
 	CHECK(pthread_create(&thread, NULL, wake_futex, &word) == 0);
 	while (__atomic_load_n(&word, __ATOMIC_SEQ_CST) == 0)
 		CHECK(wait_for_futex(&word, 0, virtual_time + 1000 * SECOND) == 0 || errno == EAGAIN);

@@ -19,7 +19,11 @@ use crate::doctor::environment::{variable, variables_of};
 use crate::emulate::cli::{EmulatorArgs, about, raise_descriptor_limit};
 use crate::emulate::join::check_hosts;
 use crate::provider;
-use squall_emulator::{Attendance, Relay, RelayConfig, Timeline, Totals};
+use squall_base::Span;
+use squall_emulator::{
+    Attendance, MOST_WAIT_PERCENT, ProcessorWait, ProcessorWaitReport, Relay, RelayConfig,
+    Timeline, Totals,
+};
 use squall_netsim::output::{Origin, Provenance};
 use squall_netsim::settings::Settings;
 
@@ -145,7 +149,10 @@ pub(super) fn run(
     } else {
         why_nothing(relay.attendance(), &relay.status().totals, &variables)
     };
-    let invalid = why_invalid(relay.status().late_seconds);
+    let invalid = why_invalid(relay.status().late_seconds, &relay.processor_waits());
+    if !quiet && let Some(longest) = relay.processor_waits().longest {
+        print_line(format_args!("{}", describe_wait(longest)));
+    }
     Ok(EmulatedEnd { job: ended, nothing, invalid })
 }
 
@@ -217,14 +224,33 @@ fn crossed(relay: &Relay) -> String {
     )
 }
 
-/// Returns why the times of a job are not valid if its emulator was behind real time in `late_seconds` seconds.
-fn why_invalid(late_seconds: u64) -> Option<String> {
-    (late_seconds > 0).then(|| {
-        format!(
+/// Returns why the times of a job are not valid if its emulator was behind real time in `late_seconds` seconds, or its
+/// ranks waited for a processor.
+fn why_invalid(late_seconds: u64, waits: &ProcessorWaitReport) -> Option<String> {
+    if late_seconds > 0 {
+        return Some(format!(
             "results are not valid: the emulator was behind real time in {late_seconds} s; use a smaller --rate-scale, \
              or --virtual"
-        )
-    })
+        ));
+    }
+    let longest = waits.longest.filter(|_| waits.excessive > 0)?;
+    Some(format!(
+        "results are not valid: {} of the ranks waited for a processor for more than {MOST_WAIT_PERCENT} % of their time, rank {} \
+         for {} %; start fewer ranks, stop other programs, or use --virtual",
+        waits.excessive,
+        longest.rank,
+        longest.percent()
+    ))
+}
+
+/// Describes the longest wait of a rank for a processor in one line.
+fn describe_wait(ProcessorWait { rank, waited, attached }: ProcessorWait) -> String {
+    let seconds = |span: Span| span.0 as f64 / 1e9;
+    format!(
+        "longest wait for a processor: rank {rank}, {:.3} s of {:.3} s",
+        seconds(waited),
+        seconds(attached)
+    )
 }
 
 /// Returns the reason why a finished job did not use the emulator, or not with all ranks; `None` if
@@ -308,9 +334,24 @@ mod tests {
 
     #[test]
     fn times_of_an_emulator_that_fell_behind_are_not_valid() {
-        assert_eq!(why_invalid(0), None);
-        let why = why_invalid(3).unwrap_or_default();
+        let none = ProcessorWaitReport::default();
+        assert_eq!(why_invalid(0, &none), None);
+        let why = why_invalid(3, &none).unwrap_or_default();
         assert!(why.starts_with("results are not valid: the emulator was behind real time in 3 s"));
+    }
+
+    #[test]
+    fn times_of_ranks_without_a_processor_are_not_valid() {
+        let longest = ProcessorWait { rank: 5, waited: Span::millis(600), attached: Span::secs(1) };
+        assert_eq!(
+            describe_wait(longest),
+            "longest wait for a processor: rank 5, 0.600 s of 1.000 s"
+        );
+        let few = ProcessorWaitReport { excessive: 0, longest: Some(longest) };
+        assert_eq!(why_invalid(0, &few), None);
+        let why = why_invalid(0, &ProcessorWaitReport { excessive: 2, ..few }).unwrap_or_default();
+        let expected = "results are not valid: 2 of the ranks waited for a processor for more than 50 % of their time, rank 5 for 60 %; ";
+        assert!(why.starts_with(expected), "{why}");
     }
 
     #[test]

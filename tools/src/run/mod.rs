@@ -8,6 +8,7 @@ pub(crate) mod cli;
 mod emulated;
 pub(crate) mod job;
 pub(crate) mod launchers;
+mod overhead;
 mod placement;
 mod preparation;
 mod real_time_programs;
