@@ -273,6 +273,8 @@ mod tests {
             "loss leaf1-spine0 0.01",
             "fail-switch spine0",
             "restore-switch spine0",
+            "fail-plane 1",
+            "restore-plane 1",
         ] {
             let command: Command = text.parse().unwrap();
             assert_eq!(command.to_string(), text);
@@ -301,10 +303,22 @@ mod tests {
     }
 
     #[test]
+    fn planes_are_all_of_their_switches() {
+        let planes = topology().in_planes(2).expect("two planes");
+        let of = |text: &str| text.parse::<Command>().unwrap().failures(&planes, 1.0);
+        assert_eq!(of("fail-plane 1"), Ok((4..8).map(Failure::SwitchDown).collect()));
+        assert_eq!(of("restore-plane 0"), Ok((0..4).map(Failure::SwitchUp).collect()));
+        for text in ["fail-plane 2", "restore-plane p1"] {
+            assert!(of(text).unwrap_err().0.ends_with("the planes are 0 to 1"));
+        }
+    }
+
+    #[test]
     fn what_is_not_there_is_answered_by_what_is() {
         let topology = topology();
         for (text, says) in [
             ("explode", "fail-link LINK"),
+            ("fail-plane", "fail-plane PLANE"),
             ("fail-link", "fail-link LINK"),
             ("set-rate 1 fast", "a rate such as"),
             ("set-rate 1 0G", "a rate such as"),

@@ -359,3 +359,41 @@ fn random_links(
     picked.sort_unstable();
     Ok(picked)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_netsim::Picos;
+
+    fn build(text: &str) -> Result<Vec<Failure>, String> {
+        let rate = Rate::gbps(100);
+        let topology = Topology::leaf_spine(2, 1, 2, rate, rate, Picos::ZERO, Picos::ZERO);
+        let topology = topology.in_planes(2).expect("two planes");
+        let table = FailureTable::read(text.parse().expect("TOML"), 0);
+        let failures = table.and_then(|table| table.build(&topology, &mut Rng::new(1), 0));
+        let failures = failures.map_err(|error| error.to_string())?;
+        Ok(failures.into_iter().map(|failure| failure.what).collect())
+    }
+
+    #[test]
+    fn a_plane_fails_slows_down_and_recovers() {
+        let of_plane = [3, 4, 5];
+        assert_eq!(
+            build("what = \"plane-down\"\nplane = 1"),
+            Ok(of_plane.map(Failure::SwitchDown).to_vec())
+        );
+        assert_eq!(
+            build("what = \"plane-up\"\nplane = 1"),
+            Ok(of_plane.map(Failure::SwitchUp).to_vec())
+        );
+        // Links 0 to 3 and 6 to 9 are those of hosts.
+        let slow = Rate::gbps(25);
+        assert_eq!(
+            build("what = \"plane-slow\"\nplane = 1"),
+            Ok((20..24).map(|port| Failure::Degrade(port, slow)).collect())
+        );
+        let error = build("what = \"plane-down\"\nplane = 2").expect_err("two planes");
+        assert_eq!(error, "failure[0].plane: plane 2 is out of range 0..=1");
+        assert!(build("what = \"plane-slow\"\nplane = 0\nshare = 1.0").is_err());
+    }
+}

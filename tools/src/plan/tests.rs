@@ -455,6 +455,11 @@ fn ideal_times_by_hand() {
     let facts =
         Facts::new(&topology, &workload, 4096, 64, topology.host_rate(), Switching::default());
     assert_eq!(facts.ideal, Picos(20 * 327_680 + 3 * 327_680 + 4 * 5_120));
+    // In two planes, they share two uplinks.
+    let topology = topology.in_planes(2).expect("two planes");
+    let rate = topology.total_host_rate();
+    let facts = Facts::new(&topology, &workload, 4096, 64, rate, Switching::default());
+    assert_eq!(facts.ideal, Picos(10 * 327_680 + 3 * 327_680 + 4 * 5_120));
 }
 
 #[test]

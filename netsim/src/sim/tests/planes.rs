@@ -139,6 +139,21 @@ fn each_plane_may_have_a_window() {
     assert!(bytes.iter().all(|of| of.0 > 1_800_000), "{bytes:?}");
 }
 
+/// A context per plane cannot leave its plane, which one context over all planes can: what a dead
+/// plane's context has sent is never sent again by another.
+#[test]
+fn windows_per_plane_end_with_their_plane() {
+    let mut config = planes(2);
+    config.until = Picos::micros(20_000);
+    let dead = config.topology.switches_of_plane(1).into_iter().map(Failure::SwitchDown);
+    config.failures = dead.map(|what| FailureEvent { at: US * 20, what }).collect();
+    let load = workload(16, vec![flow(1, 0, 12, 2_000_000)]);
+    finish(&run(&config, &load));
+    squall(&mut config).per_plane = true;
+    let results = run(&config, &load);
+    assert_eq!(results.flows[0].unfinished, Some(UnfinishedReason::Running), "{:?}", results.end);
+}
+
 #[test]
 fn rails_share_their_spines() {
     let rate = Rate::gbps(100);
