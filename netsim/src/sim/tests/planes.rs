@@ -139,6 +139,24 @@ fn each_plane_may_have_a_window() {
     assert!(bytes.iter().all(|of| of.0 > 1_800_000), "{bytes:?}");
 }
 
+#[test]
+fn a_plane_that_recovers_is_used_again() {
+    let mut config = planes(4);
+    let switches = config.topology.switches_of_plane(2);
+    let fail = |at, what: fn(u32) -> Failure| {
+        switches.iter().map(move |&switch| FailureEvent { at, what: what(switch) })
+    };
+    config.failures =
+        fail(US * 30, Failure::SwitchDown).chain(fail(US * 200, Failure::SwitchUp)).collect();
+    let later = Flow { start: Start::At((US * 400).0), ..flow(2, 1, 13, 8_000_000) };
+    let results = run(&config, &workload(16, vec![flow(1, 0, 12, 4_000_000), later]));
+    finish(&results);
+    // The first flow avoids the plane for milliseconds, and the second one never met the failure.
+    let bytes = by_plane(&config, &results, true);
+    assert!(bytes[2].0 > 1_800_000, "{bytes:?}");
+    assert!(results.flows[1].fct < Some(US * 200), "{:?}", results.flows[1]);
+}
+
 /// A context per plane cannot leave its plane, which one context over all planes can: what a dead
 /// plane's context has sent is never sent again by another.
 #[test]
