@@ -135,6 +135,8 @@ fn each_plane_may_have_a_window() {
     let end = finish(&results);
     let shared = finish(&run(&planes(4), &workload(16, vec![flow(1, 0, 12, 8_000_000)])));
     assert!(end.0 < shared.0 * 11 / 10, "{end} and {shared} with one window");
+    // No context sends a packet after another has sent the last byte: 1985 of 4032 bytes at most.
+    assert_eq!((results.flows[0].packets, results.flows[1].packets), (1985, 1));
     let bytes = by_plane(&config, &results, true);
     assert!(bytes.iter().all(|of| of.0 > 1_800_000), "{bytes:?}");
 }
