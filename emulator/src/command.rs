@@ -33,6 +33,10 @@ pub enum Command {
     FailSwitch(String),
     /// `restore-switch SWITCH`: the switch and its links are up again.
     RestoreSwitch(String),
+    /// `fail-plane PLANE`: all links of the plane's switches go down. Planes are counted from 0.
+    FailPlane(String),
+    /// `restore-plane PLANE`: the plane's switches and their links are up again.
+    RestorePlane(String),
 }
 
 /// The reason why a command is refused, and what would be accepted.
@@ -94,11 +98,13 @@ impl FromStr for Command {
             ["loss", link, share] => Self::Loss(own(link), parse_share(share)?),
             ["fail-switch", switch] => Self::FailSwitch(own(switch)),
             ["restore-switch", switch] => Self::RestoreSwitch(own(switch)),
+            ["fail-plane", plane] => Self::FailPlane(own(plane)),
+            ["restore-plane", plane] => Self::RestorePlane(own(plane)),
             _ => {
                 return error(format!(
                     "'{text}' is not one of: status, down, fail-link LINK, restore-link LINK, \
                      set-rate LINK RATE, black-hole LINK, bit-errors LINK PROBABILITY, loss LINK SHARE, \
-                     fail-switch SWITCH, restore-switch SWITCH"
+                     fail-switch SWITCH, restore-switch SWITCH, fail-plane PLANE, restore-plane PLANE"
                 ));
             }
         })
@@ -118,6 +124,8 @@ impl fmt::Display for Command {
             Self::Loss(link, share) => write!(f, "loss {link} {share}"),
             Self::FailSwitch(switch) => write!(f, "fail-switch {switch}"),
             Self::RestoreSwitch(switch) => write!(f, "restore-switch {switch}"),
+            Self::FailPlane(plane) => write!(f, "fail-plane {plane}"),
+            Self::RestorePlane(plane) => write!(f, "restore-plane {plane}"),
         }
     }
 }
@@ -175,6 +183,15 @@ pub fn find_switch(topology: &Topology, name: &str) -> Result<u32, CommandError>
     }
 }
 
+/// Returns the switches of a plane by its number.
+fn find_plane(topology: &Topology, plane: &str) -> Result<Vec<u32>, CommandError> {
+    let last = topology.planes() - 1;
+    match plane.parse::<u32>().ok().filter(|plane| *plane <= last) {
+        Some(plane) => Ok(topology.switches_of_plane(plane)),
+        None => error(format!("no plane '{plane}'; the planes are 0 to {last}")),
+    }
+}
+
 impl Command {
     /// Returns the link or switch that the command concerns, as the user named it.
     #[must_use]
@@ -188,7 +205,9 @@ impl Command {
             | Self::BitErrors(name, _)
             | Self::Loss(name, _)
             | Self::FailSwitch(name)
-            | Self::RestoreSwitch(name) => Some(name),
+            | Self::RestoreSwitch(name)
+            | Self::FailPlane(name)
+            | Self::RestorePlane(name) => Some(name),
         }
     }
 
@@ -221,6 +240,12 @@ impl Command {
             Self::Loss(link, share) => vec![Failure::Loss(find_link(topology, link)?, *share)],
             Self::FailSwitch(switch) => vec![Failure::SwitchDown(find_switch(topology, switch)?)],
             Self::RestoreSwitch(switch) => vec![Failure::SwitchUp(find_switch(topology, switch)?)],
+            Self::FailPlane(plane) => {
+                find_plane(topology, plane)?.into_iter().map(Failure::SwitchDown).collect()
+            }
+            Self::RestorePlane(plane) => {
+                find_plane(topology, plane)?.into_iter().map(Failure::SwitchUp).collect()
+            }
         })
     }
 }
@@ -248,6 +273,8 @@ mod tests {
             "loss leaf1-spine0 0.01",
             "fail-switch spine0",
             "restore-switch spine0",
+            "fail-plane 1",
+            "restore-plane 1",
         ] {
             let command: Command = text.parse().unwrap();
             assert_eq!(command.to_string(), text);
@@ -276,10 +303,22 @@ mod tests {
     }
 
     #[test]
+    fn planes_are_all_of_their_switches() {
+        let planes = topology().in_planes(2).expect("two planes");
+        let of = |text: &str| text.parse::<Command>().unwrap().failures(&planes, 1.0);
+        assert_eq!(of("fail-plane 1"), Ok((4..8).map(Failure::SwitchDown).collect()));
+        assert_eq!(of("restore-plane 0"), Ok((0..4).map(Failure::SwitchUp).collect()));
+        for text in ["fail-plane 2", "restore-plane p1"] {
+            assert!(of(text).unwrap_err().0.ends_with("the planes are 0 to 1"));
+        }
+    }
+
+    #[test]
     fn what_is_not_there_is_answered_by_what_is() {
         let topology = topology();
         for (text, says) in [
             ("explode", "fail-link LINK"),
+            ("fail-plane", "fail-plane PLANE"),
             ("fail-link", "fail-link LINK"),
             ("set-rate 1 fast", "a rate such as"),
             ("set-rate 1 0G", "a rate such as"),

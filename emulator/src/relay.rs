@@ -809,6 +809,10 @@ impl Relay {
             Command::RestoreSwitch(switch) => {
                 self.failures.retain(|f| f.target() != Some(switch));
             }
+            Command::RestorePlane(plane) => {
+                let failure = Command::FailPlane(plane.clone());
+                self.failures.retain(|f| *f != failure);
+            }
             failure => {
                 self.failures.retain(|f| f != failure);
                 self.failures.push(failure.clone());
@@ -989,6 +993,12 @@ fn check(config: &RelayConfig) -> Result<(), RelayError> {
         if !(1e-6..=1e6).contains(&value) {
             return bad(format!("{name} {value} is out of range 0.000001..=1000000"));
         }
+    }
+    if config.topology.planes() > 1 {
+        let planes = config.topology.planes();
+        return bad(format!(
+            "hosts of {planes} links: endpoints of the emulator have one; give a network of one plane"
+        ));
     }
     if !(576..=65_000).contains(&config.mtu) {
         return bad(format!("mtu {} is out of range 576..=65000", config.mtu));

@@ -18,7 +18,8 @@ pub struct Facts {
     /// Longest round trip of any flow without queues: a full packet to the destination, an ACK
     /// back.
     pub base_rtt: Picos,
-    /// Rate at which a host sends: that of the slowest host link, or of slower network cards.
+    /// Rate at which a host sends over all of its links: that of the slowest host link, or of slower
+    /// network cards, times the number of its links.
     pub line: Rate,
     /// Time from the first start to the earliest possible last completion. It is the time in which
     /// the busiest host or cut transmits its load, plus the shortest round trip of a flow that
@@ -140,8 +141,11 @@ type RouteTime = (Picos, Picos, Option<(Rate, Rate)>);
 struct Graph<'a> {
     topology: &'a Topology,
     switching: Switching,
-    /// Switch of each host, with latency and rate of the host's link.
+    /// Switch of each host, with latency and rate of the host's link; of several links the first,
+    /// which stands for all planes.
     access: Vec<Option<(u32, Picos, Rate)>>,
+    /// Rate of each host's links together.
+    rates: Vec<Rate>,
     /// Neighbours of each switch: (other switch, latency and rate of the link).
     neighbours: Vec<Vec<(u32, Picos, Rate)>>,
     /// Groups of switches that are connected without higher tiers, for each tier but the highest:
@@ -152,13 +156,23 @@ struct Graph<'a> {
 impl<'a> Graph<'a> {
     fn new(topology: &'a Topology, switching: Switching) -> Self {
         let switches = topology.switches.len();
-        let mut access = vec![None; topology.hosts as usize];
+        let mut access: Vec<Option<(u32, Picos, Rate)>> = vec![None; topology.hosts as usize];
+        let mut rates = vec![Rate::default(); topology.hosts as usize];
         let mut neighbours = vec![Vec::new(); switches];
+        // Switches with links of the same host.
+        let mut siblings = vec![Vec::new(); switches];
         for link in &topology.links {
             match (link.a, link.b) {
                 (Node::Host(host), Node::Switch(switch))
                 | (Node::Switch(switch), Node::Host(host)) => {
-                    access[host as usize] = Some((switch, link.latency, link.rate));
+                    let of_host = &mut access[host as usize];
+                    let (first, ..) = *of_host.get_or_insert((switch, link.latency, link.rate));
+                    if first != switch {
+                        siblings[first as usize].push(switch);
+                        siblings[switch as usize].push(first);
+                    }
+                    let sum = &mut rates[host as usize];
+                    sum.0 = sum.0.saturating_add(link.rate.0);
                 }
                 (Node::Switch(a), Node::Switch(b)) => {
                     neighbours[a as usize].push((b, link.latency, link.rate));
@@ -168,8 +182,9 @@ impl<'a> Graph<'a> {
             }
         }
         let top = topology.switches.iter().map(|switch| switch.tier).max().unwrap_or(0);
-        let groups = (0..top.max(1)).map(|tier| group(topology, &neighbours, tier)).collect();
-        Self { topology, switching, access, neighbours, groups }
+        let groups =
+            (0..top.max(1)).map(|tier| group(topology, &neighbours, &siblings, tier)).collect();
+        Self { topology, switching, access, rates, neighbours, groups }
     }
 
     /// Returns the time of a full packet to the destination and an ACK back on the shortest route,
@@ -256,17 +271,19 @@ impl<'a> Graph<'a> {
 
     fn capacity(&self, cut: Cut) -> Rate {
         match cut {
-            Cut::Host { host, .. } => self.access[host as usize].map_or(Rate(0), |route| route.2),
+            Cut::Host { host, .. } => self.rates[host as usize],
             Cut::Group { tier, group, .. } => Rate(self.groups[tier as usize].1[group as usize]),
         }
     }
 }
 
-/// Returns the groups of switches of tiers up to `tier` that are connected without higher tiers,
-/// and the rate out of each group. If there is only one tier, each switch is a group.
+/// Returns the groups of switches of tiers up to `tier` that are connected without higher tiers, or
+/// by a host, and the rate out of each group. If there is only one tier, each switch is a group with
+/// those that have links of the same hosts.
 fn group(
     topology: &Topology,
     neighbours: &[Vec<(u32, Picos, Rate)>],
+    siblings: &[Vec<u32>],
     tier: u8,
 ) -> (Vec<u32>, Vec<u64>) {
     let tiers: Vec<u8> = topology.switches.iter().map(|switch| switch.tier).collect();
@@ -281,8 +298,10 @@ fn group(
         let mut stack = vec![start as u32];
         groups[start] = count;
         while let Some(at) = stack.pop() {
-            for &(to, ..) in &neighbours[at as usize] {
-                if joined(at, to) && groups[to as usize] == u32::MAX {
+            let below = neighbours[at as usize].iter().map(|&(to, ..)| to);
+            let below = below.filter(|&to| joined(at, to));
+            for to in below.chain(siblings[at as usize].iter().copied()) {
+                if groups[to as usize] == u32::MAX {
                     groups[to as usize] = count;
                     stack.push(to);
                 }
@@ -320,6 +339,6 @@ pub fn layout(topology: &Topology) -> crate::workload::Layout {
         Some((groups, _)) => like_first(&|a, b| groups[a as usize] == groups[b as usize]),
         None => rack,
     };
-    let line_bps = topology.host_rate().0;
+    let line_bps = topology.total_host_rate().0;
     crate::workload::Layout { hosts: topology.hosts, rack, pod, line_bps }
 }

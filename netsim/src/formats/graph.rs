@@ -11,7 +11,8 @@
 //! Link left right mbps 2500 latency_ns 5000
 //! ```
 //!
-//! Hosts are `h0`, `h1` and so on, and have one link each. Switches have names of their own, and
+//! Hosts are `h0`, `h1` and so on, and all have one link, or all have 2, 4, 8 or 16: the first link
+//! of each host is in plane 0, the second in plane 1. Switches have names of their own, and
 //! come before the links that name them. Latencies may be missing (0), as may the tier (0: the
 //! switch has hosts). Routing does not use the tier; reports, lower bounds of completion times and
 //! some switch features do.
@@ -74,15 +75,10 @@ pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
                 if from == to {
                     return at.error(format!("link connects '{a}' with itself; name two nodes"));
                 }
-                for (name, node) in [(a, from), (b, to)] {
-                    if let (Node::Host(_), Node::Host(_)) = (from, to) {
-                        return at.error(format!(
-                            "link connects hosts '{a}' and '{b}' directly; connect each to a switch"
-                        ));
-                    }
-                    if let Node::Host(_) = node {
-                        defined_names.once(at, format!("Link {name} .."))?;
-                    }
+                if let (Node::Host(_), Node::Host(_)) = (from, to) {
+                    return at.error(format!(
+                        "link connects hosts '{a}' and '{b}' directly; connect each to a switch"
+                    ));
                 }
                 let (a, b) = (from, to);
                 topology.links.push(read_link(at, a, b, options)?);

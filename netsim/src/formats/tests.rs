@@ -334,8 +334,8 @@ fn mistakes_in_a_graph_are_named() {
             "g:3: link connects 'a' with itself; name two nodes",
         ),
         (
-            "Graph\nHosts 2\nSwitch a\nLink h0 a gbps 1\nLink a h0 gbps 1\n",
-            "g:5: 'Link h0 ..' appears twice, first in line 4; keep one",
+            "Graph\nHosts 2\nSwitch a\nLink h0 a gbps 1\nLink a h0 gbps 1\nLink h1 a gbps 1\n",
+            "g: host h1 has 1 links, and h0 has 2; give all hosts as many",
         ),
         (
             "Graph\nHosts 2\nSwitch a\nLink h0 a gbps 18446744073709551615\n",
@@ -363,7 +363,7 @@ fn mistakes_in_a_graph_are_named() {
         ),
         (
             "Graph\nHosts 2\nSwitch a\nLink h0 a gbps 1\n",
-            "g: host h1 has 0 links; expected exactly 1",
+            "g: host h1 has 0 links; connect it to a switch",
         ),
         (
             "Graph\nRouter a\n",

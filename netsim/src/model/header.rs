@@ -15,7 +15,8 @@ pub enum Class {
 /// The part of a packet that a switch reads and writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PacketHeader {
-    /// Number of the destination host.
+    /// Number of the destination host. In the network it is the host's address in the plane of the
+    /// packet: see [`super::Planes`].
     pub dst: u32,
     /// Hash of the addresses of source and destination, which all packets of the flow share.
     /// Switches hash it together with the entropy (ECMP).

@@ -7,6 +7,7 @@ use super::header::PacketHeader;
 use super::lane;
 use super::packet_options::PacketOptions;
 use super::partition::Share;
+use super::planes::HostPorts;
 use super::port::{Departure, Drop};
 use super::program::{FeatureProgram, Place, Programs, SwitchProgram, Verdict};
 use super::switches::{Arrival, PassOutcome, Pause, Switches};
@@ -149,8 +150,8 @@ pub struct Network {
     flights: Flights,
     /// Programs of switches; most networks have none.
     programs: Option<Box<Programs>>,
-    /// The port by which each host sends.
-    host_ports: Vec<u32>,
+    /// The ports by which hosts send.
+    host_ports: HostPorts,
     /// Approximate number of events until the memory of further events is prefetched.
     until_prefetch: usize,
     /// List of ports that [`Network::prefetch`] fills and uses. It is kept only so that its memory
@@ -188,12 +189,7 @@ impl Network {
         if switches.len() >= MOST_PORTS || hosts >= MOST_PORTS {
             return Err("at most 2^24 hosts and 2^23 links are possible".to_owned());
         }
-        let mut host_ports = vec![u32::MAX; hosts as usize];
-        for port in 0..switches.len() {
-            if let Node::Host(host) = switches.topology().from(port) {
-                host_ports[host as usize] = port;
-            }
-        }
+        let host_ports = HostPorts::of(switches.topology());
         let config = switches.config().clone();
         let mut network = Self {
             now: Picos::ZERO,
@@ -297,13 +293,13 @@ impl Network {
         &self.flights
     }
 
-    /// Returns the port by which `host` sends.
+    /// Returns the port by which `host` sends; the first one if it has several links.
     ///
     /// # Panics
     /// Panics if there is no such host.
     #[must_use]
     pub fn host_port(&self, host: u32) -> u32 {
-        self.host_ports[host as usize]
+        self.host_ports.first(host)
     }
 
     /// Schedules a [`Step::Called`] at `at`, or now if that time has passed, with the low 63 bits
@@ -322,7 +318,7 @@ impl Network {
         header: PacketHeader,
         options: Option<&PacketOptions>,
     ) -> u32 {
-        let port = self.host_ports[host as usize];
+        let (port, header) = self.address(host, header);
         let packet = self.make(host, port, header, options);
         self.push(at, Event::Enter { port, packet }, port);
         packet
@@ -330,7 +326,8 @@ impl Network {
 
     /// Sends a packet from `host` now, for a driver that acts as the network card itself and calls
     /// this when the wire is free. Switch programs read its `options`. Returns the packet's number,
-    /// and the time at which the wire will be free again.
+    /// and the time from which the card may take the next packet: when the wire is free again, or,
+    /// of a host with several links, when not too much waits at the link that the packet took.
     pub fn transmit(
         &mut self,
         host: u32,
@@ -342,8 +339,8 @@ impl Network {
 
     /// Sends a packet from `host` at `at`, for a driver that acts as the network card itself and lags
     /// behind the network: `at` may be earlier than [`Network::now`] by less than the latency of the
-    /// host's link. The wire must be free at `at`. Switch programs read its `options`. Returns the
-    /// packet's number, and the time at which the wire will be free again.
+    /// host's link. The card must be free at `at`. Switch programs read its `options`. Returns the
+    /// packet's number, and the time from which the card may take the next packet.
     #[inline]
     pub fn launch(
         &mut self,
@@ -352,12 +349,21 @@ impl Network {
         header: PacketHeader,
         options: Option<&PacketOptions>,
     ) -> (u32, Picos) {
-        let port = self.host_ports[host as usize];
+        let (port, header) = self.address(host, header);
         let (free_at, arrives) = self.switches.transmit(at, port, header.bytes);
         debug_assert!(arrives >= self.now, "a packet reached its switch in the past");
         let packet = self.make(host, port, header, options);
         self.arrive(port, packet, arrives.max(self.now));
-        (packet, free_at)
+        (packet, self.host_ports.next_at(at, free_at))
+    }
+
+    /// Returns the port by which a packet leaves `host`, and its header with the destination's
+    /// address in place of its number.
+    #[inline]
+    fn address(&self, host: u32, header: PacketHeader) -> (u32, PacketHeader) {
+        let (ports, entropy) = (&self.host_ports, header.entropy);
+        let dst = ports.planes.address(header.dst, entropy);
+        (ports.port(ports.planes.address(host, entropy)), PacketHeader { dst, ..header })
     }
 
     fn make(

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use super::planes::Planes;
 use crate::topology::{Node, Topology};
 
 /// Marks a missing port, a missing group of ports, or an unknown distance.
@@ -10,9 +11,10 @@ const NOWHERE: u32 = u32::MAX;
 /// The shortest routes of a network: for every switch, the ports that lead nearer to each host.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
-    /// Index in `edges` of the switch to which each host is connected.
+    planes: Planes,
+    /// Index in `edges` of the switch to which each address of a host is connected.
     edge_of: Vec<u32>,
-    /// Port by which the last switch sends to each host.
+    /// Port by which the last switch sends to each address.
     port_of: Vec<u32>,
     /// The edge switches: all switches that have hosts.
     edges: Vec<u32>,
@@ -30,14 +32,18 @@ impl Routes {
     #[must_use]
     pub fn new(topology: &Topology, alive: impl Fn(u32) -> bool) -> Self {
         let switches = topology.switches.len();
+        let planes = Planes::of(topology);
+        let addresses = topology.hosts as usize * planes.count() as usize;
         let mut routes = Self {
-            edge_of: vec![NOWHERE; topology.hosts as usize],
-            port_of: vec![NOWHERE; topology.hosts as usize],
+            planes,
+            edge_of: vec![NOWHERE; addresses],
+            port_of: vec![NOWHERE; addresses],
             ..Self::default()
         };
         let mut edge_at = vec![NOWHERE; switches];
         // Ports and neighbours of each sending switch.
         let mut out: Vec<Vec<(u32, u32)>> = vec![Vec::new(); switches];
+        let plane_of = topology.link_planes();
         for (link, ends) in (0u32..).zip(&topology.links) {
             match (ends.a, ends.b) {
                 (Node::Host(host), Node::Switch(switch))
@@ -48,10 +54,12 @@ impl Routes {
                         *edge = routes.edges.len() as u32;
                         routes.edges.push(switch);
                     }
-                    routes.edge_of[host as usize] = *edge;
+                    let plane = plane_of[link as usize].unwrap_or_default();
+                    let address = planes.address(host, plane) as usize;
+                    routes.edge_of[address] = *edge;
                     if alive(link) {
                         let down = u32::from(matches!(ends.a, Node::Host(_)));
-                        routes.port_of[host as usize] = link * 2 + down;
+                        routes.port_of[address] = link * 2 + down;
                     }
                 }
                 (Node::Switch(a), Node::Switch(b)) if alive(link) => {
@@ -107,7 +115,8 @@ impl Routes {
         }
     }
 
-    /// Returns the equally good ports of switch `at` towards host `dst`; none if there is no route.
+    /// Returns the equally good ports of switch `at` towards address `dst` of a host (its number, if
+    /// hosts have one link); none if there is no route.
     #[inline]
     #[must_use]
     pub fn ports(&self, at: u32, dst: u32) -> &[u32] {
@@ -124,12 +133,18 @@ impl Routes {
         &self.ports[start as usize..(start + len) as usize]
     }
 
-    /// Returns whether there is a route from host `src` to host `dst`.
+    /// Returns whether there is a route from host `src` to host `dst`, in any plane.
     #[must_use]
     pub fn connected(&self, src: u32, dst: u32) -> bool {
+        let of = |host, plane| self.planes.address(host, plane);
+        (0..self.planes.count()).any(|plane| self.joined(of(src, plane), of(dst, plane)))
+    }
+
+    /// Returns whether there is a route between two addresses of one plane.
+    fn joined(&self, src: u32, dst: u32) -> bool {
         let up = [src, dst]
             .iter()
-            .all(|&host| self.port_of.get(host as usize).is_some_and(|&port| port != NOWHERE));
+            .all(|&at| self.port_of.get(at as usize).is_some_and(|&port| port != NOWHERE));
         let edge = self.edge_of.get(src as usize).and_then(|&edge| self.edges.get(edge as usize));
         up && edge.is_some_and(|&switch| !self.ports(switch, dst).is_empty())
     }

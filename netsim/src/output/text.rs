@@ -61,12 +61,15 @@ pub fn summary(run: &Run) -> String {
     };
     let finished = run.flows.len() - run.unfinished();
     let bytes = run.flows.iter().map(|flow| flow.bytes).fold(0, u64::saturating_add);
+    let derived = |key| run.provenance.as_ref().and_then(|origin| origin.derived.get(key));
+    let planes = derived("topology.planes").zip(derived("topology.link_gbps"));
     line(format!(
-        "{finished} of {} flows finished; {} bytes between {} hosts at {} Gb/s, base RTT {} us",
+        "{finished} of {} flows finished; {} bytes between {} hosts at {} Gb/s{}, base RTT {} us",
         run.flows.len(),
         bytes,
         run.network.hosts,
         number(run.network.line_gbps),
+        planes.map_or_else(String::new, |(links, gbps)| format!(" ({links} links of {gbps})")),
         number(run.network.base_rtt_us),
     ));
     if let Some(why) = &run.stopped {

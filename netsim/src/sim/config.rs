@@ -55,6 +55,10 @@ pub struct SquallConfig {
     pub train_bytes: u32,
     /// Mapping of flows to packet delivery contexts: one for each flow, or for each pair of hosts.
     pub contexts: Contexts,
+    /// True to open as many contexts as hosts have links, each of which sends in one plane and has a
+    /// window for it. A flow's next packet goes to the context whose window has room. Otherwise one
+    /// context, and so one window, serves all planes.
+    pub per_plane: bool,
     /// Flows to one host that begin within this time of the first of them are an incast, and the
     /// first packet of each lists all its senders, 2 bytes each (Dart's look-ahead, section III-D).
     /// `None` disables these lists.
@@ -74,6 +78,7 @@ impl Default for SquallConfig {
             ack_bytes: 16_384,
             train_bytes: 0,
             contexts: Contexts::PerFlow,
+            per_plane: false,
             look_ahead: None,
         }
     }

@@ -9,7 +9,7 @@ use super::incasts::Incasts;
 use super::outbox::{Lane, Outbox};
 use super::packet::Body;
 use crate::Picos;
-use crate::model::PacketHeader;
+use crate::model::{PacketHeader, Planes};
 use squall_base::Time;
 use squall_cc::RatePacket;
 use squall_reliability::{
@@ -28,6 +28,8 @@ pub(super) struct Desc {
 #[derive(Debug)]
 struct Context {
     id: PdcId,
+    /// Plane of the context's packets, if each plane has contexts of its own; else 0.
+    plane: u32,
     /// Flows that still have something to send, the current one first.
     flows: VecDeque<u32>,
     lane: Lane,
@@ -44,35 +46,48 @@ pub(super) struct Endpoint {
     by_connection: HashMap<u64, u32>,
     /// Incasts that senders announce; `None` if they announce none.
     incasts: Option<Arc<Incasts>>,
+    /// The planes of which each has contexts of its own. Peers are then addresses in a plane, and
+    /// paths are entropies of that plane. Otherwise a single plane, whose addresses are hosts.
+    planes: Planes,
 }
 
 impl Endpoint {
     /// Creates the transport of a host. All hosts have the same `config`, but each has its own
-    /// `seed`.
-    pub(super) fn new(config: Arc<Config>, seed: u64, incasts: Option<Arc<Incasts>>) -> Self {
+    /// `seed`. Each of `planes` has contexts of its own.
+    pub(super) fn new(
+        config: Arc<Config>,
+        seed: u64,
+        incasts: Option<Arc<Incasts>>,
+        planes: Planes,
+    ) -> Self {
         Self {
             pdcs: Pdcs::with(config, seed),
             contexts: Vec::new(),
             by_slot: Vec::new(),
             by_connection: HashMap::new(),
             incasts,
+            planes,
         }
     }
 
-    /// Opens a context for flow `index`. Returns `None` if there is no room for another.
+    /// Opens the contexts of flow `index`, one in each plane, and returns the first. Returns `None`
+    /// if there is no room for them.
     fn open(&mut self, connection: u64, index: u32, work: &Work<'_>) -> Option<u32> {
         let RunningFlow { dst, label, .. } = work.flows[index as usize];
-        let id = self.pdcs.open(work.now.time(), (PeerKey(dst), label))?;
         // There are at most 65535 contexts.
-        let context = self.contexts.len() as u32;
-        let lane = Lane::new(work.outbox.host(), dst, connection as u32);
-        self.contexts.push(Context { id, flows: VecDeque::new(), lane });
-        self.by_connection.insert(connection, context);
-        if self.by_slot.len() <= id.index() {
-            self.by_slot.resize(id.index() + 1, u32::MAX);
+        let first = self.contexts.len() as u32;
+        for plane in 0..self.planes.count() {
+            let peer = PeerKey(self.planes.address(dst, plane));
+            let id = self.pdcs.open(work.now.time(), (peer, label))?;
+            let lane = Lane::new(work.outbox.host(), dst, connection as u32);
+            self.contexts.push(Context { id, plane, flows: VecDeque::new(), lane });
+            if self.by_slot.len() <= id.index() {
+                self.by_slot.resize(id.index() + 1, u32::MAX);
+            }
+            self.by_slot[id.index()] = first + plane;
         }
-        self.by_slot[id.index()] = context;
-        Some(context)
+        self.by_connection.insert(connection, first);
+        Some(first)
     }
 
     /// Returns the index in `contexts` of the context that this host opened as `id`.
@@ -90,14 +105,17 @@ impl Adapter for Endpoint {
             return false;
         };
         work.flows[index as usize].context = place;
-        let context = &mut self.contexts[place as usize];
-        context.flows.push_back(index);
-        work.outbox.activate(place, &mut context.lane);
+        for place in place..place + self.planes.count() {
+            let context = &mut self.contexts[place as usize];
+            context.flows.push_back(index);
+            work.outbox.activate(place, &mut context.lane);
+        }
         true
     }
 
     fn receive(&mut self, source: u32, header: &PacketHeader, body: &Body, work: &mut Work<'_>) {
-        let (time, peer) = (work.now.time(), PeerKey(source));
+        let peer = PeerKey(self.planes.address(source, header.entropy));
+        let time = work.now.time();
         match body {
             &Body::Data { ref pds, flow, payload, bytes } => {
                 let bytes = if header.trimmed {
@@ -160,7 +178,8 @@ impl Adapter for Endpoint {
         let time = work.now.time();
         while let Some(out) = self.pdcs.poll_control(time) {
             let (body, echo) = (Body::Control(out.packet), self.pdcs.telemetry_echo());
-            work.outbox.answer(out.peer.0, out.path.into(), body, echo);
+            let (host, plane) = self.planes.host_and_plane(out.peer.0);
+            work.outbox.answer(host, self.planes.entropy(out.path.into(), plane), body, echo);
         }
         while let Some(event) = self.pdcs.poll_event() {
             match event {
@@ -197,7 +216,9 @@ impl Adapter for Endpoint {
         sizes: Sizes,
         flows: &mut [RunningFlow],
     ) -> Option<(PacketHeader, Body)> {
-        let (context, incasts) = (&mut self.contexts[context as usize], self.incasts.as_deref());
+        let (planes, incasts) = (self.planes, self.incasts.as_deref());
+        let place = context as usize;
+        let context = &self.contexts[place];
         let bytes_of = |payload: u32| (payload + sizes.header).saturating_sub(NOMINAL_OVERHEAD);
         let list_of = |flow: u32| incasts.map_or(0, |incasts| incasts.bytes(flow));
         let mut list = 0;
@@ -223,7 +244,9 @@ impl Adapter for Endpoint {
                 let packet = NewPacket {
                     desc: Desc { flow, payload },
                     bytes: bytes_of(payload) + list,
-                    last: rest == 0 && context.flows.len() == 1,
+                    // With several planes, any of the last packets may be the last one of its plane.
+                    last: rest <= u64::from(planes.count() - 1) * u64::from(room)
+                        && context.flows.len() == 1,
                     prompt: true,
                     backlog: rest,
                 };
@@ -234,13 +257,19 @@ impl Adapter for Endpoint {
                 running.unsent = rest;
                 running.packets += 1;
                 if rest == 0 {
-                    context.flows.pop_front();
+                    // The contexts of the other planes have nothing more to send, either.
+                    let first = running.context as usize;
+                    for context in &mut self.contexts[first..first + planes.count() as usize] {
+                        context.flows.retain(|&of| of != flow);
+                    }
                 }
                 (grant, packet.desc)
             }
         };
         let Desc { flow, payload } = desc;
-        let header = context.lane.header(grant.path.into(), payload + sizes.header + list);
+        let context = &self.contexts[place];
+        let entropy = planes.entropy(grant.path.into(), context.plane);
+        let header = context.lane.header(entropy, payload + sizes.header + list);
         Some((
             header,
             Body::Data { pds: grant.pds, flow, payload, bytes: bytes_of(payload) + list },
@@ -257,6 +286,7 @@ impl Adapter for Endpoint {
         let Some(place) = id.and_then(|id| self.of(id)) else {
             return Some((outbox.header_back(peer.0, sizes.control), packet));
         };
+        // Networks whose switches answer rate packets have one plane.
         let lane = self.lane(place);
         // The data of the context waited for this packet.
         outbox.activate(place, lane);

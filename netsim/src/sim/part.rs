@@ -374,7 +374,7 @@ impl Part {
             None => self.network.now(),
         };
         let now = self.network.now();
-        // Only one packet arrives at a host at a time, so time and host are seed enough.
+        // One packet arrives over a link at a time, so time and host are seed enough.
         let mut rng = self.chance.at(now, host.into());
         let extra = if self.jitter == Picos::ZERO { 0 } else { rng.next_u64() % self.jitter.0 };
         let entry = &mut self.ends.hosts[host];

@@ -47,6 +47,9 @@ impl RunSettings {
                 set("paths", squall.paths.to_string());
                 set("ack_bytes", squall.ack_bytes.to_string());
                 set("train_bytes", squall.train_bytes.to_string());
+                if squall.per_plane {
+                    set("per_plane", true.to_string());
+                }
                 if let Some(spread) = squall.look_ahead {
                     set("look_ahead_us", spread.as_micros().to_string());
                 }
@@ -72,6 +75,10 @@ impl RunSettings {
         to.set("topology.hosts", topology.hosts);
         to.set("topology.switches", topology.switches.len());
         to.set("topology.links", topology.links.len());
+        if topology.planes() > 1 {
+            to.set("topology.planes", topology.planes());
+            to.set("topology.link_gbps", topology.host_rate().0 as f64 / 1e9);
+        }
         to.set("network.queue_bytes", network.queue);
         if network.ecn_max < u64::MAX {
             to.set("network.ecn_from_bytes", network.ecn_min);

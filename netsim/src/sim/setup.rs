@@ -10,7 +10,7 @@ use super::outbox::Extra;
 use super::roce::{Roce, RoceParameters};
 use crate::Picos;
 use crate::facts::base_rtt;
-use crate::model::{Ground, NetworkConfig};
+use crate::model::{Ground, NetworkConfig, Planes};
 use crate::workload::Workload;
 use squall_base::{Rate, Span};
 use squall_cc::Scope;
@@ -29,8 +29,9 @@ pub(super) struct Setup {
 /// Configuration of the hosts' transport.
 #[derive(Debug)]
 enum StackConfig {
-    /// The transport of this project, with the incasts that senders announce.
-    Squall(Arc<Config>, Option<Arc<Incasts>>),
+    /// The transport of this project, with the incasts that senders announce, and the planes of
+    /// which each has contexts of its own.
+    Squall(Arc<Config>, Option<Arc<Incasts>>, Planes),
     Roce(Arc<RoceParameters>),
 }
 
@@ -39,7 +40,7 @@ impl Setup {
     /// which has no choice.
     pub(super) fn scope(&self) -> Option<Scope> {
         match &self.stack {
-            StackConfig::Squall(config, _) => Some(config.scope),
+            StackConfig::Squall(config, ..) => Some(config.scope),
             StackConfig::Roce(_) => None,
         }
     }
@@ -70,15 +71,17 @@ impl Setup {
             return Err(SimError::Topology(text.into()));
         }
         let (topology, options) = (&config.topology, &config.network);
-        let line = options.card(topology.host_rate(), 1.0).unwrap_or_else(|| topology.host_rate());
+        let link = options.card(topology.host_rate(), 1.0).unwrap_or_else(|| topology.host_rate());
         let rtt =
-            topology.longest_route().round_trip(line, host.mtu, host.control, options.switching());
-        // The product is in whole packets, as htsim counts (`calculate_bdp_pkt`).
-        let bdp = line.bytes_in(rtt.span()).div_ceil(host.mtu.into());
+            topology.longest_route().round_trip(link, host.mtu, host.control, options.switching());
+        // The product is in whole packets, as htsim counts (`calculate_bdp_pkt`). Queues of ports
+        // relate to a link, and windows of hosts to all links of a host.
+        let bdp = link.bytes_in(rtt.span()).div_ceil(host.mtu.into());
+        let line = Rate(link.0.saturating_mul(topology.planes().into()));
         let network = options.settle(&Ground {
             bdp_packets: bdp,
             bdp_bytes: &|| {
-                line.0 as f64 / 8e12 * base_rtt(topology, host.mtu, options.switching()).0 as f64
+                link.0 as f64 / 8e12 * base_rtt(topology, host.mtu, options.switching()).0 as f64
             },
             packet: host.mtu,
             trimmed: host.control,
@@ -91,13 +94,22 @@ impl Setup {
             reroute_us: 0.0,
             seed: config.seed,
         })?;
+        if topology.planes() > 1 && (network.lossless.is_some() || !network.features.is_empty()) {
+            return Err(SimError::Parameter(format!(
+                "hosts of {} links in a lossless network, or with switch features: cards that pause and features \
+                 know one link a host; expected neither, or hosts of one link",
+                topology.planes()
+            )));
+        }
         let sizes = Sizes { mtu: host.mtu, header: host.header, control: host.control };
         let stack = match &host.transport {
             Transport::Squall(squall) => {
-                let config = transport(config, squall, line, rtt, &network)?;
+                let transport = transport(config, squall, (link, line), rtt, &network)?;
                 let incasts =
                     squall.look_ahead.map(|spread| Arc::new(Incasts::of(workload, spread)));
-                StackConfig::Squall(Arc::new(config), incasts)
+                let planes =
+                    if squall.per_plane { Planes::of(topology) } else { Planes::default() };
+                StackConfig::Squall(Arc::new(transport), incasts, planes)
             }
             Transport::Roce(roce) => {
                 StackConfig::Roce(Arc::new(baseline(config, roce, line, rtt, &network)?))
@@ -114,7 +126,7 @@ impl Setup {
     /// Returns the congestion control of the senders.
     pub(super) fn sender(&self) -> &squall_cc::SenderConfig {
         match &self.stack {
-            StackConfig::Squall(config, _) => &config.cc,
+            StackConfig::Squall(config, ..) => &config.cc,
             StackConfig::Roce(config) => &config.sender,
         }
     }
@@ -122,7 +134,7 @@ impl Setup {
     /// Returns the path selection; `None` for the baseline, which has one path per queue pair.
     pub(super) fn paths(&self) -> Option<&squall_cc::PathsConfig> {
         match &self.stack {
-            StackConfig::Squall(config, _) => Some(&config.paths),
+            StackConfig::Squall(config, ..) => Some(&config.paths),
             StackConfig::Roce(_) => None,
         }
     }
@@ -130,7 +142,7 @@ impl Setup {
     /// Returns the minimum retransmission timeout.
     pub(super) fn rto(&self) -> Picos {
         match &self.stack {
-            StackConfig::Squall(config, _) => Picos::from_span(config.rto_min),
+            StackConfig::Squall(config, ..) => Picos::from_span(config.rto_min),
             StackConfig::Roce(config) => config.rto,
         }
     }
@@ -138,7 +150,7 @@ impl Setup {
     /// Creates what packets must carry in addition to their bodies; `None` if nothing is needed.
     pub(super) fn extra(&self) -> Option<Extra> {
         match &self.stack {
-            StackConfig::Squall(config, _) => {
+            StackConfig::Squall(config, ..) => {
                 Extra::new(config.acks.telemetry, config.uses_rates(), &self.network.features)
             }
             StackConfig::Roce(_) => None,
@@ -149,25 +161,28 @@ impl Setup {
     pub(super) fn stack(&self, host: u32) -> Stack {
         let seed = (u64::from(host) << 32 ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         match &self.stack {
-            StackConfig::Squall(config, incasts) => {
-                Stack::Squall(Endpoint::new(Arc::clone(config), seed, incasts.clone()))
+            StackConfig::Squall(config, incasts, planes) => {
+                Stack::Squall(Endpoint::new(Arc::clone(config), seed, incasts.clone(), *planes))
             }
             StackConfig::Roce(config) => Stack::Roce(Roce::new(Arc::clone(config), seed)),
         }
     }
 }
 
-/// Computes the configuration of this project's transport.
+/// Computes the configuration of this project's transport, for hosts that send at `link` over each
+/// of their links, and at `line` over all.
 fn transport(
     config: &SimConfig,
     squall: &SquallConfig,
-    line: Rate,
+    (link, line): (Rate, Rate),
     rtt: Picos,
     network: &NetworkConfig,
 ) -> Result<Config, SimError> {
     let refuse = |error: &dyn core::fmt::Display| SimError::Transport(error.to_string());
+    // A context has a window for the planes that it uses: all, or one.
+    let rate = if squall.per_plane { link } else { line };
     let known =
-        squall_cc::NetworkProfile::new(line, rtt.span(), config.host.mtu, config.network.trims());
+        squall_cc::NetworkProfile::new(rate, rtt.span(), config.host.mtu, config.network.trims());
     let cc =
         squall_cc::SenderConfig::by_name(&squall.cc, &known).map_err(|error| refuse(&error))?;
     if cc.acks().telemetry && !config.network.telemetry {
@@ -203,10 +218,13 @@ fn transport(
     transport = transport.reciprocal(&known);
     match &mut transport.receiver {
         // Only the hosts of the topology can be senders.
-        squall_cc::ReceiverConfig::Shares(dart) => dart.sources = config.topology.hosts,
+        squall_cc::ReceiverConfig::Shares(dart) if !squall.per_plane => {
+            dart.sources = config.topology.hosts;
+        }
         _ if squall.look_ahead.is_some() => {
             return Err(SimError::Transport(format!(
-                "`look_ahead_us` is for receivers that count senders, and those of {} do not; expected dart, or none of it",
+                "`look_ahead_us` is for receivers that count senders, and those of {} do not; expected dart without \
+                 `per_plane`, or none of it",
                 transport.cc.name()
             )));
         }
@@ -216,7 +234,7 @@ fn transport(
     // The default is htsim's: 15 us and six full queues (main_uec.cpp, `_min_rto`).
     let rto = squall
         .rto_min
-        .unwrap_or_else(|| Picos::micros(15) + Picos::transmit(line, network.queue) * 6);
+        .unwrap_or_else(|| Picos::micros(15) + Picos::transmit(link, network.queue) * 6);
     transport.rto_min = rto.span();
     transport.rto_init = rto.span();
     transport.rto_max = transport.rto_max.max(rto.span());

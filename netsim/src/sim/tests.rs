@@ -11,6 +11,7 @@ use crate::{Bytes, Picos};
 use squall_base::Rate;
 
 mod networks;
+mod planes;
 
 use networks::{US, conserved, flow, incast, leaf_spine, run, shifted, squall, star, workload};
 

@@ -125,7 +125,7 @@ mod tests {
     fn impossible_ones_are_named() {
         let mut star = Topology::star(3, Rate::gbps(1), Picos::ZERO, Picos::ZERO);
         star.links.pop();
-        assert_eq!(star.check().unwrap_err().0, "host h2 has 0 links; expected exactly 1");
+        assert_eq!(star.check().unwrap_err().0, "host h2 has 0 links; connect it to a switch");
         let one = Topology::star(1, Rate::gbps(1), Picos::ZERO, Picos::ZERO);
         assert_eq!(one.check().unwrap_err().0, "a network of 1 hosts; at least 2 are needed");
     }

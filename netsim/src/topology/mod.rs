@@ -2,6 +2,7 @@
 
 mod build;
 mod fat_tree;
+mod planes;
 mod route;
 
 use core::fmt;
@@ -10,6 +11,7 @@ use crate::Picos;
 use squall_base::Rate;
 
 pub use fat_tree::{FatTree, Tier};
+pub use planes::MOST_PLANES;
 pub use route::Route;
 
 /// An end of a link.
@@ -55,7 +57,7 @@ pub struct Link {
 }
 
 /// The topology of a network: its hosts, switches and links, with rates and latencies. Every host
-/// has exactly one link.
+/// has one link, or as many as there are [planes](Topology::planes).
 ///
 /// Link `i` has two directions, which the model calls ports: port `2 i` sends from `a` to `b`, port
 /// `2 i + 1` from `b` to `a`.
@@ -96,7 +98,8 @@ impl Topology {
         Ok(())
     }
 
-    /// Checks that links end at nodes that exist, and that every host has exactly one link.
+    /// Checks that links end at nodes that exist, and that all hosts have as many links: one, or
+    /// another power of two up to [`MOST_PLANES`].
     ///
     /// # Errors
     /// Returns the first error.
@@ -152,12 +155,7 @@ impl Topology {
                 ));
             }
         }
-        match degree.iter().position(|&count| count != 1) {
-            Some(host) => {
-                error(format!("host h{host} has {} links; expected exactly 1", degree[host]))
-            }
-            None => Ok(()),
-        }
+        planes::check(&degree)
     }
 
     /// Returns the sending end of port `port`.
@@ -188,7 +186,7 @@ impl Topology {
         format!("{}->{}", self.name(self.from(port)), self.name(self.to(port)))
     }
 
-    /// Returns the rate of the slowest host link, which an endpoint may assume for its own link.
+    /// Returns the rate of the slowest host link, which an endpoint may assume for its own links.
     #[must_use]
     pub fn host_rate(&self) -> Rate {
         let of_hosts = self

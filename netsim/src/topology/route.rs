@@ -32,8 +32,8 @@ impl Route {
 }
 
 impl Topology {
-    /// Returns the longest of the shortest routes (in links) between any two hosts. Among routes of
-    /// equal length, the slowest counts.
+    /// Returns the longest of the shortest routes (in links) between any two hosts, in any plane.
+    /// Among routes of equal length, the slowest counts.
     #[must_use]
     pub fn longest_route(&self) -> Route {
         let switches = self.switches.len();
@@ -42,7 +42,9 @@ impl Topology {
         // hosts.
         let mut hosts: Vec<Option<Picos>> = vec![None; switches];
         let mut count = vec![0u32; switches];
-        for link in &self.links {
+        // A bit for each plane of its hosts' links.
+        let mut planes = vec![0u32; switches];
+        for (link, plane) in self.links.iter().zip(self.link_planes()) {
             match (link.a, link.b) {
                 (Node::Switch(a), Node::Switch(b)) => {
                     out[a as usize].push((b, link.latency));
@@ -52,6 +54,7 @@ impl Topology {
                     let slowest = &mut hosts[at as usize];
                     *slowest = Some(slowest.unwrap_or_default().max(link.latency));
                     count[at as usize] += 1;
+                    planes[at as usize] |= 1 << plane.unwrap_or_default();
                 }
                 _ => {}
             }
@@ -86,7 +89,7 @@ impl Topology {
             }
             for (at, last) in hosts.iter().enumerate() {
                 let (Some(route), Some(last)) = (distance[at], *last) else { continue };
-                if at == root && count[at] < 2 {
+                if at == root && count[at] < 2 || planes[at] & planes[root] == 0 {
                     continue;
                 }
                 let whole = Route { links: route.links + 1, latency: route.latency + last };

@@ -34,7 +34,8 @@ use squall_netsim::workload::goal;
 #[command(allow_negative_numbers = true)]
 pub(super) struct SimArgs {
     /// Topology: htsim's `.topo` or a graph; or fat-tree:HOSTS:OVERSUBSCRIPTION, leaf-spine:LEAVESxSPINESxHOSTS, star:HOSTS,
-    /// dumbbell:HOSTS, mc:HOSTS; or one of a paper by its name: fat-320, dart-64, dart-1024.
+    /// dumbbell:HOSTS, mc:HOSTS; or one of a paper by its name: fat-320, dart-64, dart-1024. `,planes=4` gives hosts a link to
+    /// each of four copies.
     #[arg(long, value_name = "FILE|WORD")]
     topo: Option<String>,
     /// Load: htsim's `.cm`, a message trace if it ends in `.csv`, a GOAL schedule if it ends in `.goal`; or permutation:BYTES, incast:SENDERSxBYTES,
@@ -46,7 +47,7 @@ pub(super) struct SimArgs {
     /// printed beside each other. Or a GOAL schedule, if it ends in `.goal`.
     #[arg(long, value_name = "DIR|FILE", conflicts_with = "load")]
     trace: Option<PathBuf>,
-    /// File with failures of links and switches, one line each: `200us fail-link leaf0-spine1`.
+    /// File with failures of links, switches and planes, one line each: `200us fail-link leaf0-spine1`.
     #[arg(long, value_name = "FILE")]
     timeline: Option<PathBuf>,
     /// Unit of `start` in the `.cm` file: `us`, as uet-htsim's UEC binary reads it, or `ps`, as its others do.

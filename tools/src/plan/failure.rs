@@ -81,6 +81,25 @@ pub enum PlaceFailure {
         /// Its name: `spine1`.
         switch: String,
     },
+    /// All switches of a plane lose every packet. Hosts learn of it by lost packets alone.
+    PlaneDown {
+        /// The plane, counted from 0.
+        plane: u32,
+    },
+    /// All switches of the plane work again.
+    PlaneUp {
+        /// The plane, counted from 0.
+        plane: u32,
+    },
+    /// The links between switches of a plane are slow in both directions, as if other traffic had
+    /// the rest.
+    PlaneSlow {
+        /// The plane, counted from 0.
+        plane: u32,
+        /// Share of its rate that a link keeps, its queue and thresholds with it (default 0.25).
+        #[serde(default = "share")]
+        share: f64,
+    },
 }
 
 const fn share() -> f64 {
@@ -195,11 +214,25 @@ impl PlaceFailure {
         match self {
             Self::SwitchDown { switch } => Ok(vec![Failure::SwitchDown(find(switch)?)]),
             Self::SwitchUp { switch } => Ok(vec![Failure::SwitchUp(find(switch)?)]),
-            Self::Slow { share, .. } if !(*share > 0.0 && *share < 1.0) => {
+            Self::PlaneDown { plane } | Self::PlaneUp { plane } => {
+                let switches = plane_switches(topology, *plane);
+                let switches = switches.or_else(|what| fault(key("plane"), what))?;
+                let fail = match self {
+                    Self::PlaneDown { .. } => Failure::SwitchDown,
+                    _ => Failure::SwitchUp,
+                };
+                Ok(switches.into_iter().map(fail).collect())
+            }
+            Self::Slow { share, .. } | Self::PlaneSlow { share, .. }
+                if !(*share > 0.0 && *share < 1.0) =>
+            {
                 fault(key("share"), format!("share {share}, expected a number between 0 and 1"))
             }
             Self::Slow { links, share } => {
                 slow_links(topology, *links, *share).or_else(|what| fault(key("links"), what))
+            }
+            Self::PlaneSlow { plane, share } => {
+                slow_plane(topology, *plane, *share).or_else(|what| fault(key("plane"), what))
             }
         }
     }
@@ -259,6 +292,29 @@ pub fn slow_links(topology: &Topology, count: u32, share: f64) -> Result<Vec<Fai
     Ok(chosen.map(|(link, rate)| Failure::Degrade(link * 2 + 1, slow(rate))).collect())
 }
 
+/// Slows the links between switches of a plane, to `share` of their rate, in both directions.
+fn slow_plane(topology: &Topology, plane: u32, share: f64) -> Result<Vec<Failure>, String> {
+    let switches = plane_switches(topology, plane)?;
+    let ends = |link: &Link| match (link.a, link.b) {
+        (Node::Switch(a), Node::Switch(b)) => switches.contains(&a) || switches.contains(&b),
+        _ => false,
+    };
+    let links = (0u32..).zip(&topology.links).filter(|(_, link)| ends(link));
+    let slow = |rate: Rate| Rate(((rate.0 as f64 * share) as u64).max(1));
+    let ports =
+        links.flat_map(|(index, link)| [(index * 2, link.rate), (index * 2 + 1, link.rate)]);
+    Ok(ports.map(|(port, rate)| Failure::Degrade(port, slow(rate))).collect())
+}
+
+/// Returns the switches of a plane.
+fn plane_switches(topology: &Topology, plane: u32) -> Result<Vec<u32>, String> {
+    let planes = topology.planes();
+    if plane >= planes {
+        return Err(format!("plane {plane} is out of range 0..={}", planes - 1));
+    }
+    Ok(topology.switches_of_plane(plane))
+}
+
 /// `count` random links between switches; with `racks`, of so many random top-of-rack switches, the
 /// same number of each.
 fn random_links(
@@ -302,4 +358,42 @@ fn random_links(
     }
     picked.sort_unstable();
     Ok(picked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_netsim::Picos;
+
+    fn build(text: &str) -> Result<Vec<Failure>, String> {
+        let rate = Rate::gbps(100);
+        let topology = Topology::leaf_spine(2, 1, 2, rate, rate, Picos::ZERO, Picos::ZERO);
+        let topology = topology.in_planes(2).expect("two planes");
+        let table = FailureTable::read(text.parse().expect("TOML"), 0);
+        let failures = table.and_then(|table| table.build(&topology, &mut Rng::new(1), 0));
+        let failures = failures.map_err(|error| error.to_string())?;
+        Ok(failures.into_iter().map(|failure| failure.what).collect())
+    }
+
+    #[test]
+    fn a_plane_fails_slows_down_and_recovers() {
+        let of_plane = [3, 4, 5];
+        assert_eq!(
+            build("what = \"plane-down\"\nplane = 1"),
+            Ok(of_plane.map(Failure::SwitchDown).to_vec())
+        );
+        assert_eq!(
+            build("what = \"plane-up\"\nplane = 1"),
+            Ok(of_plane.map(Failure::SwitchUp).to_vec())
+        );
+        // Links 0 to 3 and 6 to 9 are those of hosts.
+        let slow = Rate::gbps(25);
+        assert_eq!(
+            build("what = \"plane-slow\"\nplane = 1"),
+            Ok((20..24).map(|port| Failure::Degrade(port, slow)).collect())
+        );
+        let error = build("what = \"plane-down\"\nplane = 2").expect_err("two planes");
+        assert_eq!(error, "failure[0].plane: plane 2 is out of range 0..=1");
+        assert!(build("what = \"plane-slow\"\nplane = 0\nshare = 1.0").is_err());
+    }
 }

@@ -12,7 +12,7 @@ use super::keys::Keys;
 use super::topology::TopologyTable;
 use super::transport::TransportTable;
 use super::workload::WorkloadTable;
-use squall_base::Rng;
+use squall_base::{Rate, Rng};
 use squall_netsim::Picos;
 use squall_netsim::facts::Facts;
 use squall_netsim::model::{NetworkOptions, OptionError};
@@ -200,7 +200,8 @@ impl PacketScene {
         let mtu = self.transport.mtu()?;
         self.network.check()?;
         let link = topology.host_rate();
-        let line = self.network.card(link, 1.0).unwrap_or(link);
+        let card = self.network.card(link, 1.0).unwrap_or(link);
+        let line = Rate(card.0.saturating_mul(topology.planes().into()));
         let facts = Facts::new(&topology, &workload, mtu, HEADER, line, self.network.switching());
         let mut config = SimConfig::new(topology);
         config.network = self.network.clone();

@@ -167,8 +167,20 @@ mod tests {
         let built = |kind| Some(Ok(TopologyTable::Built { kind, links: LinkTable::default() }));
         let star = TopologyKind::Star { hosts: 17, far_link_ns: None };
         assert_eq!(TopologyTable::from_word("star:17"), built(star));
-        let leaves = TopologyKind::LeafSpine { leaves: 4, spines: 2, rack: 8, uplink_gbps: None };
-        assert_eq!(TopologyTable::from_word("leaf-spine:4x2x8"), built(leaves));
+        let leaves = |rails| TopologyKind::LeafSpine {
+            leaves: 4,
+            spines: 2,
+            rack: 8,
+            uplink_gbps: None,
+            rails,
+        };
+        assert_eq!(TopologyTable::from_word("leaf-spine:4x2x8"), built(leaves(None)));
+        let rails = "leaf-spine:4x2x8,rails=2,planes=4";
+        let links = LinkTable { planes: Some(4), ..LinkTable::default() };
+        let table = TopologyTable::Built { kind: leaves(Some(2)), links };
+        assert_eq!(TopologyTable::from_word(rails), Some(Ok(table.clone())));
+        let built_rails = table.build(std::path::Path::new("")).expect("possible");
+        assert_eq!((built_rails.hosts, built_rails.planes()), (16, 8));
         let incast = Pattern::Incast { senders: 32, bytes: Bytes(2 << 20), larger: None };
         let incast = Some(Ok(WorkloadTable::Generated(Spec::new(incast))));
         assert_eq!(WorkloadTable::from_word("incast:32x2MiB"), incast);

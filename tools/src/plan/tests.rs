@@ -98,7 +98,7 @@ fn mistakes_are_named_by_file_and_line() {
         (
             "hosts = 4",
             "host = 4",
-            "p.toml:6: topology.host: `star` has no key `host`; it has gbps, link_ns, switch_ns, hosts",
+            "p.toml:6: topology.host: `star` has no key `host`; it has gbps, planes, link_ns, switch_ns, hosts",
         ),
         (
             "bytes = \"16KiB\"",
@@ -153,7 +153,7 @@ fn mistakes_are_named_by_file_and_line() {
         (
             "hosts = 4",
             "hosts = 4\nspines = 3",
-            "p.toml:7: topology.spines: `star` has no key `spines`; it has gbps, link_ns, switch_ns, hosts",
+            "p.toml:7: topology.spines: `star` has no key `spines`; it has gbps, planes, link_ns, switch_ns, hosts",
         ),
         (
             "bytes = \"16KiB\"",
@@ -455,6 +455,11 @@ fn ideal_times_by_hand() {
     let facts =
         Facts::new(&topology, &workload, 4096, 64, topology.host_rate(), Switching::default());
     assert_eq!(facts.ideal, Picos(20 * 327_680 + 3 * 327_680 + 4 * 5_120));
+    // In two planes, they share two uplinks.
+    let topology = topology.in_planes(2).expect("two planes");
+    let rate = topology.total_host_rate();
+    let facts = Facts::new(&topology, &workload, 4096, 64, rate, Switching::default());
+    assert_eq!(facts.ideal, Picos(10 * 327_680 + 3 * 327_680 + 4 * 5_120));
 }
 
 #[test]

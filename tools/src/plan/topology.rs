@@ -58,6 +58,9 @@ pub enum TopologyKind {
         rack: u32,
         /// Rate of links between switches, Gb/s (default as the hosts').
         uplink_gbps: Option<u64>,
+        /// Rails, 1, 2, 4, 8 or 16: `rack` hosts share so many leaves and have a link to each of them,
+        /// in the plane of its place (default 1).
+        rails: Option<u32>,
     },
     /// One switch.
     Star {
@@ -86,8 +89,11 @@ pub enum TopologyKind {
 #[derive(Clone, Copy, PartialEq, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct LinkTable {
-    /// Rate of the hosts' links, Gb/s (default 100; mc: 200).
+    /// Rate of each of the hosts' links, Gb/s (default 100; mc: 200).
     pub gbps: Option<u64>,
+    /// Planes, 1, 2, 4, 8 or 16: copies of the network, with a link of every host to each (default 1;
+    /// mc: always 1).
+    pub planes: Option<u32>,
     /// Latency of a link, ns (default 1000, as htsim's; mc: 0).
     pub link_ns: Option<u64>,
     /// Latency of a switch, ns (default 0, as htsim's; mc: 96, 150 cycles).
@@ -124,6 +130,7 @@ impl LinkTable {
         };
         Self {
             gbps: self.gbps.or(Some(gbps)),
+            planes: self.planes,
             link_ns: self.link_ns.or(Some(link_ns)),
             switch_ns: self.switch_ns.or(Some(switch_ns)),
         }
@@ -177,16 +184,28 @@ impl TopologyTable {
 
 impl TopologyKind {
     fn build(&self, links: LinkTable) -> Result<Topology, SceneError> {
+        let planes = links.planes.unwrap_or(1);
+        if planes > 1 && matches!(self, Self::Mc { .. }) {
+            return fault("topology.planes", "accelerators have one link; expected 1 or no planes");
+        }
+        let built = self.plane(links)?.in_planes(planes);
+        built.or_else(|error| fault("topology.planes", error))
+    }
+
+    /// Returns the network of one plane.
+    fn plane(&self, links: LinkTable) -> Result<Topology, SceneError> {
         let (rate, link, switch) = links.parameters()?;
         match *self {
             Self::FatTree { hosts, oversubscription, tiers, rack, pod } => {
                 let tree = Tree { hosts, over: oversubscription, tiers, rack, pod };
                 tree.build(rate, link, switch)
             }
-            Self::LeafSpine { leaves, spines, rack, uplink_gbps } => {
+            Self::LeafSpine { leaves, spines, rack, uplink_gbps, rails } => {
                 fits(u64::from(leaves).saturating_mul(u64::from(spines) + u64::from(rack)))?;
-                let uplink = uplink(uplink_gbps, rate)?;
-                Ok(Topology::leaf_spine(leaves, spines, rack, rate, uplink, link, switch))
+                let (uplink, sizes) = (uplink(uplink_gbps, rate)?, (leaves, spines, rack));
+                let built =
+                    Topology::rails(sizes, rails.unwrap_or(1), (rate, uplink), link, switch);
+                built.or_else(|error| fault("topology.rails", error))
             }
             Self::Star { hosts, far_link_ns } => {
                 fits(hosts.into())?;

@@ -58,6 +58,9 @@ pub struct SquallTable {
     pub ack_bytes: Option<u32>,
     /// Most bytes in a row on one path (default a packet).
     pub train_bytes: Option<u32>,
+    /// Hosts with several links: a context, and so a window, for each plane that a flow uses; a packet
+    /// goes to the plane whose window has room. Otherwise one for all planes.
+    pub per_plane: bool,
     /// Dart's look-ahead: flows to one host that begin within so many microseconds are an incast,
     /// and the first packet of each names all senders (default off).
     pub look_ahead_us: Option<u64>,
@@ -153,6 +156,7 @@ impl TransportTable {
                     rto_min: table.rto_us.map(Picos::micros).or(default.rto_min),
                     ack_bytes: squall.ack_bytes.unwrap_or(default.ack_bytes),
                     train_bytes: squall.train_bytes.unwrap_or(default.train_bytes),
+                    per_plane: squall.per_plane,
                     look_ahead: squall.look_ahead_us.map(Picos::micros),
                     contexts,
                     ..default
