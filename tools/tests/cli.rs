@@ -474,7 +474,8 @@ fn traces_of_a_training_step_say_what_ranks_do() {
     let few = folder.squall(&words.replace("--ranks-per-host 2", ""));
     assert!(text(&few.stderr).contains("8 ranks with 1 on a host need 8 hosts"), "{few:?}");
     let hierarchical = format!("{words} --collective all-reduce=hierarchical --chunk 4K");
-    let said = text(&folder.squall(&hierarchical).stdout);
+    let output = folder.squall(&hierarchical);
+    let said = text(&output.stdout);
     assert!(said.contains("the network costs") && said.contains("exposed us"), "{said}");
 }
 
