@@ -36,7 +36,7 @@ fn message(id: u64, sends: bool, peer: u32, tag: u32, after: &[u64]) -> Node {
         if sends { ("send", 5, "comm_dst") } else { ("receive", 6, "comm_src") };
     let attr = [
         ("comm_size", Value::Int64(1000)),
-        (role, Value::Int32(peer as i32)),
+        (role, Value::Int32(peer.cast_signed())),
         ("comm_tag", Value::Uint32(tag)),
     ];
     node(id, name, kind, after, &attr)
