@@ -8,6 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use squall_netsim::workload::chakra::Training;
 
 const TOPO: &str = "\
 Nodes 16
@@ -386,6 +387,14 @@ fn bad_requests_are_refused_with_what_is_allowed() {
         ("sim --topo t.topo --load bad.goal", "bad.goal:2: rank 2 to send to, expected 0 to 1"),
         ("sim --topo t.topo --trace gone.goal", "gone.goal: No such file"),
         ("sim --trace bad.goal", "give --topo, the network"),
+        ("sim --topo t.topo --trace bad.goal --chunk 1K", "a GOAL schedule has none"),
+        ("sim --topo t.topo --cm w.cm --ranks-per-host 2", "are for GOAL schedules (.goal, .bin)"),
+        ("sim --topo t.topo --trace gone.%d.et", "gone.%d.et: no file has a number in place of %d"),
+        (
+            "sim --topo t.topo --trace gone.%d.et --collective all-reduce=star",
+            "expected ring, tree",
+        ),
+        ("sim --topo t.topo --trace gone.0.et", "expected %d in place of its number"),
         ("sim --topo t.topo", "nothing to simulate: give --topo and --load"),
         ("plan run 07-base-rtts --parquet", "--out <FOLDER>"),
         ("sim --topo gone.topo --cm w.cm", "gone.topo: there is no such file"),
@@ -426,6 +435,48 @@ fn a_schedule_is_run_with_what_its_ranks_compute() {
     let help = folder.squall("sim --cc help");
     assert_eq!(help.status.code(), Some(0));
     assert!(String::from_utf8_lossy(&help.stdout).contains(":quick_adapt="), "{help:?}");
+}
+
+/// Simulates a training step of four hosts with two ranks each, whose traces the generator writes.
+#[test]
+fn traces_of_a_training_step_say_what_ranks_do() {
+    let folder = Folder::new("traces");
+    let training = Training {
+        layers: 4,
+        hidden: 64,
+        key_value: 16,
+        feed_forward: 128,
+        vocabulary: 100,
+        sequence: 128,
+        microbatches: 4,
+        tensor: 2,
+        pipeline: 2,
+        data: 2,
+        bucket: 20_000,
+        tflops: 0.01,
+    };
+    training.write(&folder.0, "job").expect("traces");
+    let words =
+        "sim --topo star:4 --trace job.%d.et --comm-groups job.groups.json --ranks-per-host 2";
+    let output = folder.squall(&format!("{words} --format json --report job.html"));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let results = json(&output);
+    let times = &results["job_times"];
+    assert_eq!(times["lasted_us"], results["makespan_us"]);
+    assert_eq!(times["ranks"].as_array().map(Vec::len), Some(8));
+    let settings = &results["provenance"]["settings"];
+    assert_eq!(
+        (&settings["workload.kind"], &settings["workload.ranks_per_host"]),
+        (&"chakra".into(), &"2".into())
+    );
+    let page = std::fs::read_to_string(folder.0.join("job.html")).expect("a page");
+    assert!(page.contains("Ranks: the job took"), "a table of ranks");
+    let few = folder.squall(&words.replace("--ranks-per-host 2", ""));
+    assert!(text(&few.stderr).contains("8 ranks with 1 on a host need 8 hosts"), "{few:?}");
+    let hierarchical = format!("{words} --collective all-reduce=hierarchical --chunk 4K");
+    let output = folder.squall(&hierarchical);
+    let said = text(&output.stdout);
+    assert!(said.contains("the network costs") && said.contains("exposed us"), "{said}");
 }
 
 #[test]

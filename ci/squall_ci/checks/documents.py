@@ -57,6 +57,7 @@ ELSEWHERE = {
     "cargo build --release -p squall-tools": "what this check does first, beside the copy",
     "ci/run check repro": "a suite of its own",
     "fi_pingpong -p squall": "waits for its other end: `ci/run suite fabtests` runs both",
+    "squall sim --topo leaf-spine:2x2x4 --trace job/": "has the traces that an example of netsim writes",
     "squall doctor node2 node3": HOSTS,
     "ssh -f -N ": HOSTS,
     "squall emulate --socket /tmp/emulator join -- mpiexec -n 8 -hosts": HOSTS,

@@ -59,11 +59,27 @@ pub fn topology(file: &str, text: &str) -> Result<crate::topology::Topology, For
 /// Returns the error of the operating system, that the file is a device (which may have no end), or
 /// the line that is not UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
+    utf8(read_bytes(path)?)
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// Returns the error of the operating system, or that the file is a device (which may have no end).
+pub(crate) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
     let kind = fs::metadata(path)?.file_type();
     if kind.is_char_device() || kind.is_block_device() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a device, expected a file"));
     }
-    String::from_utf8(fs::read(path)?).map_err(|error| {
+    fs::read(path)
+}
+
+/// Converts the bytes of a file to text.
+///
+/// # Errors
+/// Returns the line that is not UTF-8.
+pub(crate) fn utf8(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes).map_err(|error| {
         let good = error.utf8_error().valid_up_to();
         let line = 1 + error.as_bytes()[..good].iter().filter(|&&byte| byte == b'\n').count();
         let what = format!("line {line} is not UTF-8, expected text");

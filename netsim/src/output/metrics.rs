@@ -58,6 +58,21 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
         "from the beginning to the end of a schedule, what ranks compute too",
         |run| run.makespan_us,
     ),
+    (
+        "network_share",
+        "%",
+        "share of a schedule's time that it would not take over a network without delays",
+        |run| run.job_times.as_ref().map(|times| 100.0 * times.network_share()),
+    ),
+    (
+        "mean_exposed",
+        "us",
+        "mean over ranks of the time in which messages are on their way and nothing is computed",
+        |run| {
+            let ranks = &run.job_times.as_ref()?.ranks;
+            mean(&ranks.iter().map(|rank| rank.exposed_us).collect::<Vec<_>>())
+        },
+    ),
     ("over_ideal", "", "finish over the time no transport can beat", |run| {
         per(finish(run)?, run.network.ideal_us)
     }),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Provenance;
+use crate::workload::JobTimes;
 
 /// A run: one workload over one network with one transport and one seed.
 ///
@@ -47,6 +48,9 @@ pub struct Run {
     /// microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub makespan_us: Option<f64>,
+    /// What the ranks of a schedule did, if all its messages ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_times: Option<JobTimes>,
     /// Failures and other events of the network, by rising time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,

@@ -4,6 +4,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use super::files::parameter_names;
 use super::{Metric, Run};
+use crate::workload::{JobTimes, RankTimes};
 
 /// Formats a number with three to four significant digits.
 #[must_use]
@@ -78,6 +79,9 @@ pub fn summary(run: &Run) -> String {
     if let Some(makespan) = run.makespan_us {
         line(format!("the schedule took {} us, with what ranks compute", number(makespan)));
     }
+    if let Some(times) = &run.job_times {
+        text.push_str(&job(times));
+    }
     let metric = |name: &str| {
         let value = name.parse::<Metric>().ok().and_then(|metric| metric.of(run));
         value.map_or("-".to_owned(), number)
@@ -117,6 +121,36 @@ pub fn summary(run: &Run) -> String {
         number(totals.peak_bytes as f64 / 1e6)
     ));
     text.push_str(&unfinished(run));
+    text
+}
+
+/// Largest number of ranks of which each has a row.
+const RANKS: usize = 16;
+
+/// Formats what the ranks of a job did: all of them, or the extremes of many.
+fn job(times: &JobTimes) -> String {
+    let mut text = format!(
+        "over a network without delays it would take {} us: the network costs {} %\n",
+        number(times.without_network_us),
+        number(100.0 * times.network_share())
+    );
+    let columns: [fn(&RankTimes) -> f64; 3] =
+        [|of| of.computing_us, |of| of.exposed_us, |of| of.waiting_us];
+    let row = |name: String, of: &dyn Fn(fn(&RankTimes) -> f64) -> f64| {
+        core::iter::once(name).chain(columns.iter().map(|column| number(of(*column)))).collect()
+    };
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    if times.ranks.len() <= RANKS {
+        let ranks = times.ranks.iter().enumerate();
+        rows.extend(ranks.map(|(rank, of)| row(rank.to_string(), &|column| column(of))));
+    } else {
+        let values = |column: fn(&RankTimes) -> f64| times.ranks.iter().map(column);
+        let count = times.ranks.len() as f64;
+        rows.push(row("least".to_owned(), &|of| values(of).fold(f64::INFINITY, f64::min)));
+        rows.push(row("mean".to_owned(), &|of| values(of).sum::<f64>() / count));
+        rows.push(row("most".to_owned(), &|of| values(of).fold(0.0, f64::max)));
+    }
+    text.push_str(&table(&["rank", "computing us", "exposed us", "waiting us"], &rows));
     text
 }
 

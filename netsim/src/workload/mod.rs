@@ -1,6 +1,7 @@
 //! Workloads: the messages that the hosts of a network send each other, as flows that start at a
 //! time or when other flows are done. A workload is made by a generator ([`Spec`]), or read from a
-//! message trace ([`trace`]), a schedule ([`goal`]) or a connection matrix.
+//! message trace ([`trace`]), a schedule ([`goal`]), traces of an AI job ([`chakra`]) or a connection
+//! matrix.
 //!
 //! A dependency is a [`Trigger`], as in htsim's connection matrices: flows name the trigger they
 //! activate when they are sent or received, and the trigger starts the flows that wait for it. That
@@ -24,18 +25,23 @@
 mod allreduce;
 mod attacks;
 mod builder;
+pub mod chakra;
+mod collectives;
 pub mod goal;
 mod homes;
 mod mix;
 mod patterns;
 mod poisson;
+mod schedule;
 mod spec;
 pub mod trace;
 
 use core::ops::Range;
 
+pub use collectives::{CollectiveAlgorithm, CollectiveAlgorithms, CollectiveKind};
 pub use mix::Mix;
 pub use poisson::{Distribution, DistributionError};
+pub use schedule::{JobTimes, MessageTimes, Placement, RankTimes, Schedule, ScheduledJob};
 pub use spec::{Algorithm, Apart, JobOptions, Layout, Pattern, Spec};
 
 /// Number of picoseconds in a microsecond.

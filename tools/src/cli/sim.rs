@@ -10,12 +10,13 @@ use super::bar::Bar;
 use super::report::write_report;
 use super::{Failure, Format, choices, interrupts};
 use crate::plan::{
-    FailureKind, FailureTable, FailureTime, HostTable, LinkChoice, LinkFailure, ObserveTable,
-    PacketScene, PlaceFailure, PreparedSimulation, SquallTable, Stack, TopologyTable,
-    TransportTable, WorkloadFile, WorkloadTable, run_scene,
+    ChakraTable, FailureKind, FailureTable, FailureTime, GoalTable, HostTable, LinkChoice,
+    LinkFailure, ObserveTable, PacketScene, PlaceFailure, PreparedSimulation, SquallTable, Stack,
+    TopologyTable, TransportTable, WorkloadFile, WorkloadTable, run_scene,
 };
 use crate::report::from_runs;
 use crate::run::record::{NETWORK, OPTIONS, TIMELINE};
+use squall_base::Rate;
 use squall_cc::{PathsConfig, Scope};
 use squall_emulator::Timeline;
 use squall_netsim::Bytes;
@@ -24,7 +25,7 @@ use squall_netsim::model::{NetworkArgs, NetworkOptions};
 use squall_netsim::output::{Metric, Origin, Table, files, text};
 use squall_netsim::replay::{self, Beside, Recording};
 use squall_netsim::sim::{RoceConfig, SquallConfig, Transport, divide};
-use squall_netsim::workload::goal;
+use squall_netsim::workload::{chakra, goal};
 
 /// Simulates flows over a topology and prints when each finished.
 ///
@@ -38,15 +39,19 @@ pub(super) struct SimArgs {
     /// each of four copies.
     #[arg(long, value_name = "FILE|WORD")]
     topo: Option<String>,
-    /// Load: htsim's `.cm`, a message trace if it ends in `.csv`, a GOAL schedule if it ends in `.goal`; or permutation:BYTES, incast:SENDERSxBYTES,
+    /// Load: htsim's `.cm`, a message trace if it ends in `.csv`, a GOAL schedule if it ends in `.goal` or `.bin`, Chakra traces
+    /// if it ends in `.et`; or permutation:BYTES, incast:SENDERSxBYTES,
     /// all-to-all:BYTES:WINDOW, all-reduce:ALGORITHM:BYTES, poisson:SIZES:LOAD:DURATION_US.
     #[arg(long, visible_alias = "cm", value_name = "FILE|WORD")]
     load: Option<String>,
     /// Instead of a load, a job that was recorded: what `squall run --record` or FI_SQUALL_TRACE left. Without --topo
     /// over the network that a record has, with its options unless any is given, and what happened to it; rank i is host i. Recorded and simulated times are
-    /// printed beside each other. Or a GOAL schedule, if it ends in `.goal`.
+    /// printed beside each other. Or a GOAL schedule, if it ends in `.goal` or `.bin`; or the Chakra traces of an AI job, with %d
+    /// in place of the rank: `job.%d.et`.
     #[arg(long, value_name = "DIR|FILE", conflicts_with = "load")]
     trace: Option<PathBuf>,
+    #[command(flatten)]
+    schedule: ScheduleArgs,
     /// File with failures of links, switches and planes, one line each: `200us fail-link leaf0-spine1`.
     #[arg(long, value_name = "FILE")]
     timeline: Option<PathBuf>,
@@ -141,7 +146,7 @@ pub(super) fn run(args: &SimArgs, origin: &Origin) -> Result<u8, Failure> {
     if args.format == Format::Parquet && args.out.is_none() && io::stdout().is_terminal() {
         return Err(Failure::usage("Parquet cannot be printed on a terminal; give --out FILE"));
     }
-    let recorded = args.trace.as_deref().filter(|path| !goal::is_goal(path));
+    let recorded = args.trace.as_deref().filter(|path| !is_schedule(path));
     let recording = recorded.map(replay::read).transpose().map_err(Failure::usage)?;
     for doubt in recording.iter().flat_map(Recording::doubts) {
         writeln!(io::stderr(), "squall: {doubt}")?;
@@ -200,11 +205,7 @@ pub(super) fn run(args: &SimArgs, origin: &Origin) -> Result<u8, Failure> {
 /// Prepares the simulation that the options describe.
 fn prepare(args: &SimArgs, recording: Option<&Recording>) -> Result<PreparedSimulation, Failure> {
     let mut scene = scene(args)?;
-    let lasted = match schedule(args) {
-        None => recording.map(Recording::lasted),
-        Some(path) => Some(goal::read(path).map_err(Failure::usage)?.lasts()),
-    };
-    if let (Some(lasted), None) = (lasted, args.end) {
+    if let (Some(lasted), None) = (recording.map(Recording::lasted), args.end) {
         scene.observe.until_us =
             Some(PATIENCE_US.saturating_add(lasted.saturating_mul(PATIENCE) / 1000));
     }
@@ -252,10 +253,71 @@ fn say_doubts(args: &SimArgs, prepared: &PreparedSimulation) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the path of the GOAL schedule that the options name, if they name one.
+/// Returns whether a path names a GOAL schedule or Chakra traces.
+fn is_schedule(path: &Path) -> bool {
+    goal::is_goal(path) || chakra::is_chakra(path)
+}
+
+/// Returns the path of the GOAL schedule or of the Chakra traces that the options name, if they name
+/// one.
 fn schedule(args: &SimArgs) -> Option<&Path> {
     let load = args.load.as_ref().map(Path::new);
-    args.trace.as_deref().or(load).filter(|path| goal::is_goal(path))
+    args.trace.as_deref().or(load).filter(|path| is_schedule(path))
+}
+
+/// Options of GOAL schedules and Chakra traces.
+#[derive(Args, Clone, PartialEq, Debug, Default)]
+struct ScheduleArgs {
+    /// Ranks of a schedule or of traces on each host, which share its card: rank r is on host r / N [default: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    ranks_per_host: Option<u32>,
+    /// Rate between ranks of one host [default: 3600G, that of NVLink 4].
+    #[arg(long, value_name = "RATE", value_parser = inner_rate)]
+    inner_rate: Option<Rate>,
+    /// Latency of messages between ranks of one host, ns [default: 1000].
+    #[arg(long, value_name = "NS", value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
+    inner_latency: Option<u64>,
+    /// Process groups of Chakra traces: a file with the ranks of each, as ASTRA-sim's --comm-group-configuration.
+    #[arg(long, value_name = "FILE")]
+    comm_groups: Option<PathBuf>,
+    /// Algorithms of the collectives of Chakra traces: `all-reduce=ring`, `tree`, `double-binary-tree`, `halving-doubling`,
+    /// `direct` or `hierarchical`; likewise `all-gather`, `reduce-scatter`, `broadcast`, `reduce`. Several are joined by commas.
+    #[arg(long, value_name = "KIND=ALGORITHM")]
+    collective: Option<String>,
+    /// Most bytes of a message of such a collective: `1MiB` [default: no limit].
+    #[arg(long, value_name = "BYTES")]
+    chunk: Option<Bytes>,
+}
+
+fn inner_rate(text: &str) -> Result<Rate, squall_emulator::CommandError> {
+    squall_emulator::parse_rate(text)
+}
+
+impl ScheduleArgs {
+    /// Returns the load of a schedule or of traces.
+    fn load(&self, path: &Path) -> Result<WorkloadFile, Failure> {
+        let inner_gbps = self.inner_rate.map(|rate| rate.0 as f64 / 1e9);
+        let (ranks_per_host, inner_latency_ns) = (self.ranks_per_host, self.inner_latency);
+        let file = path.to_owned();
+        if chakra::is_chakra(path) {
+            let (comm_groups, collective) = (self.comm_groups.clone(), self.collective.clone());
+            return Ok(WorkloadFile::Chakra(ChakraTable {
+                file,
+                comm_groups,
+                collective,
+                chunk: self.chunk,
+                ranks_per_host,
+                inner_gbps,
+                inner_latency_ns,
+            }));
+        }
+        if self.comm_groups.is_some() || self.collective.is_some() || self.chunk.is_some() {
+            return Err(Failure::usage(
+                "--comm-groups, --collective and --chunk are for the collectives of Chakra traces; a GOAL schedule has none",
+            ));
+        }
+        Ok(WorkloadFile::Goal(GoalTable { file, ranks_per_host, inner_gbps, inner_latency_ns }))
+    }
 }
 
 /// Returns whether the endpoints of a job send, each with one context per peer.
@@ -342,8 +404,13 @@ fn recorded_options(args: &SimArgs) -> Result<Option<NetworkOptions>, Failure> {
 
 /// Returns the load that the user named by a file or a word, or a recorded job.
 fn load(args: &SimArgs) -> Result<WorkloadTable, Failure> {
-    if let Some(schedule) = schedule(args).filter(|path| path.exists()) {
-        return Ok(WorkloadTable::File(WorkloadFile::Goal { file: schedule.to_owned() }));
+    if let Some(schedule) = schedule(args) {
+        return args.schedule.load(schedule).map(WorkloadTable::File);
+    }
+    if args.schedule != ScheduleArgs::default() {
+        return Err(Failure::usage(
+            "the options of ranks and collectives are for GOAL schedules (.goal, .bin) and Chakra traces (.et)",
+        ));
     }
     if let Some(trace) = &args.trace {
         return Ok(WorkloadTable::File(WorkloadFile::Job { file: trace.clone() }));

@@ -67,7 +67,7 @@ pub use scene::{Experiment, ObserveTable, PacketScene, PreparedSimulation, Scene
 pub use shorthand::WordError;
 pub use topology::{LinkTable, TopologyKind, TopologyTable};
 pub use transport::{HostTable, SquallTable, Stack, TransportTable};
-pub use workload::{WorkloadFile, WorkloadTable};
+pub use workload::{ChakraTable, GoalTable, WorkloadFile, WorkloadTable};
 
 #[cfg(test)]
 mod page;

@@ -200,7 +200,9 @@ fn the_page_of_plans_is_up_to_date() {
     made += &shared(topology, "LinkTable", "Every kind but `file` has these keys, too:");
 
     let mut all = variants(pattern, "Pattern", &[("Mix", mix)]);
-    all.extend(variants(include_str!("workload.rs"), "WorkloadFile", &[]));
+    let workload = include_str!("workload.rs");
+    let tables = [("GoalTable", workload), ("ChakraTable", workload)];
+    all.extend(variants(workload, "WorkloadFile", &tables));
     made += "\n## `[workload]`\n";
     made += &kinds("kind", &all);
     made += &shared(pattern, "JobOptions", "Every kind without a file has these keys, too:");

@@ -16,6 +16,7 @@ use squall_netsim::output::{
     FlowResult, LinkLoad, NetworkFacts, Origin, Provenance, Run, Series, SeriesKind, Table, Totals,
 };
 use squall_netsim::sim::{End, Observer, Results, RunSettings, Simulation, WindowSeries};
+use squall_netsim::workload::MessageTimes;
 
 /// Number of queues and flows whose samples are kept. A report cannot show more.
 const KEPT_QUEUES: usize = 12;
@@ -144,18 +145,28 @@ fn simulate(
     stop: &AtomicBool,
     progress: &dyn Progress,
 ) -> Result<Run, SceneError> {
-    let PreparedSimulation { config, workload, facts, settings } = prepared;
+    let PreparedSimulation { config, workload, job, facts, settings } = prepared;
     let mut watch = Watch { run, flows: workload.flows.len(), progress, stop };
     let simulation = Simulation::new(config, workload)?;
     let RunSettings { settings: run_settings, derived } = simulation.run_settings().clone();
     let results = simulation.run(&mut watch);
     let mut kept = keep(&results, facts);
+    kept.job_times = job.as_ref().and_then(|job| Some(job.times(&message_times(&results)?)));
     let mut settings = settings.clone();
     settings.extend(run_settings);
     kept.provenance = Some(Provenance { origin: origin.clone(), settings, derived });
     kept.seed = config.seed;
     kept.network.hosts = config.topology.hosts;
     Ok(kept)
+}
+
+/// Returns the times of all messages; `None` if one did not end.
+fn message_times(results: &Results) -> Option<Vec<MessageTimes>> {
+    let times = |flow: &squall_netsim::sim::FlowResult| {
+        let started = flow.start?;
+        Some(MessageTimes { started, sent: started + flow.fct?, arrived: started + flow.received? })
+    };
+    results.flows.iter().map(times).collect()
 }
 
 /// Runs a scene of packets or of accelerators.
@@ -367,6 +378,7 @@ fn keep(results: &Results, facts: &Facts) -> Run {
         links: links(results),
         job_bytes: results.job_bytes.clone(),
         makespan_us: results.makespan.map(Picos::as_micros),
+        job_times: None,
         stopped,
         ..Run::default()
     }

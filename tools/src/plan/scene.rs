@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -18,10 +19,13 @@ use squall_netsim::facts::Facts;
 use squall_netsim::model::{NetworkOptions, OptionError};
 use squall_netsim::settings::Settings;
 use squall_netsim::sim::{Observe, SimConfig, SimError};
-use squall_netsim::workload::Workload;
+use squall_netsim::workload::{ScheduledJob, Workload};
 
 /// Header bytes of a data packet, as htsim counts them.
 pub(super) const HEADER: u32 = 64;
+
+/// Default time limit of a schedule, in times that it would take on the fastest network.
+const PATIENCE: u64 = 100;
 
 /// A mistake in a scene of a plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -87,7 +91,7 @@ pub struct ObserveTable {
     pub links: bool,
     /// Record the time that the slowest packet of each flow took.
     pub packets: bool,
-    /// Give up after so many simulated microseconds (default one second).
+    /// Give up after so many simulated microseconds (default one second, more for schedules).
     pub until_us: Option<u64>,
 }
 
@@ -98,6 +102,8 @@ pub struct PreparedSimulation {
     pub config: SimConfig,
     /// The flows to simulate.
     pub workload: Workload,
+    /// The job of a schedule, whose times a run adds to its results.
+    pub job: Option<Arc<ScheduledJob>>,
     /// Facts about topology and workload that are known without a simulation, such as ideal
     /// completion times.
     pub facts: Facts,
@@ -196,7 +202,7 @@ impl PacketScene {
     /// The key that is invalid, and what is allowed.
     pub fn prepare(&self, folder: &Path, seed: u64) -> Result<PreparedSimulation, SceneError> {
         let topology = self.topology.build(folder)?;
-        let workload = self.workload.build(folder, &topology, seed)?;
+        let (workload, job) = self.workload.build(folder, &topology, seed)?;
         let mtu = self.transport.mtu()?;
         self.network.check()?;
         let link = topology.host_rate();
@@ -208,6 +214,8 @@ impl PacketScene {
         config.seed = seed;
         if let Some(until) = self.observe.until_us {
             config.until = Picos::micros(until);
+        } else if let Some(job) = &job {
+            config.until += (job.lasts() + facts.ideal) * PATIENCE;
         }
         self.transport.apply(&mut config, mtu)?;
         config.observe = self.observe.build()?;
@@ -216,7 +224,8 @@ impl PacketScene {
             let events = failure.build(&config.topology, &mut rng, index)?;
             config.failures.extend(events);
         }
-        Ok(PreparedSimulation { config, workload, facts, settings: self.settings() })
+        let job = job.map(Arc::new);
+        Ok(PreparedSimulation { config, workload, job, facts, settings: self.settings() })
     }
 
     /// Returns the settings of topology, load, failures and samples, including defaults.

@@ -8,13 +8,18 @@ use toml::Table;
 use super::SceneError;
 use super::keys::{Keys, state};
 use super::scene::{fault, read_file};
+use squall_base::Rate;
 use squall_netsim::facts;
 use squall_netsim::formats::cm::StartUnit;
 use squall_netsim::formats::{self, FormatError};
 use squall_netsim::replay;
 use squall_netsim::settings::Settings;
 use squall_netsim::topology::Topology;
-use squall_netsim::workload::{JobOptions, Pattern, Spec, Workload, goal, trace};
+use squall_netsim::workload::chakra::{self, ChakraOptions};
+use squall_netsim::workload::{
+    JobOptions, Pattern, Placement, ScheduledJob, Spec, Workload, goal, trace,
+};
+use squall_netsim::{Bytes, Picos};
 
 /// The table `[workload]` of a plan.
 #[derive(Clone, PartialEq, Debug)]
@@ -40,10 +45,9 @@ pub enum WorkloadFile {
         file: PathBuf,
     },
     /// A GOAL schedule.
-    Goal {
-        /// File or folder, relative to the plan.
-        file: PathBuf,
-    },
+    Goal(GoalTable),
+    /// Chakra traces of an AI job.
+    Chakra(ChakraTable),
     /// htsim's connection matrix, `.cm`. The kind may be left out.
     Matrix {
         /// File or folder, relative to the plan.
@@ -53,6 +57,75 @@ pub enum WorkloadFile {
         cm_unit: StartUnit,
     },
 }
+
+/// Keys of a GOAL schedule.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize)]
+pub struct GoalTable {
+    /// File or folder, relative to the plan.
+    pub file: PathBuf,
+    /// Ranks of a host, which share its card (default 1).
+    pub ranks_per_host: Option<u32>,
+    /// Rate between ranks of a host, Gb/s (default 3600, NVLink 4).
+    pub inner_gbps: Option<f64>,
+    /// Latency between ranks of a host, ns (default 1000).
+    pub inner_latency_ns: Option<u64>,
+}
+
+/// Keys of Chakra traces.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize)]
+pub struct ChakraTable {
+    /// Files, relative to the plan, with `%d` in place of the rank.
+    pub file: PathBuf,
+    /// File with the ranks of each process group, relative to the plan.
+    pub comm_groups: Option<PathBuf>,
+    /// Algorithms of collectives, such as `all-reduce=tree,all-gather=direct` (default `ring` where possible).
+    pub collective: Option<String>,
+    /// Longest message of a collective (default no limit).
+    pub chunk: Option<Bytes>,
+    /// Ranks of a host, which share its card (default 1).
+    pub ranks_per_host: Option<u32>,
+    /// Rate between ranks of a host, Gb/s (default 3600, NVLink 4).
+    pub inner_gbps: Option<f64>,
+    /// Latency between ranks of a host, ns (default 1000).
+    pub inner_latency_ns: Option<u64>,
+}
+
+/// Returns the placement of ranks that a table describes.
+fn placement(
+    ranks_per_host: Option<u32>,
+    inner_gbps: Option<f64>,
+    inner_latency_ns: Option<u64>,
+) -> Result<Placement, SceneError> {
+    let default = Placement::default();
+    if ranks_per_host == Some(0) {
+        return fault("workload.ranks_per_host", "0 ranks, expected 1 or more");
+    }
+    let inner_rate = match inner_gbps {
+        None => default.inner_rate,
+        Some(gbps) if (0.001..=10_000_000.0).contains(&gbps) => Rate((gbps * 1e9) as u64),
+        Some(gbps) => {
+            return fault(
+                "workload.inner_gbps",
+                format!("{gbps} Gb/s, expected 0.001 to 10000000"),
+            );
+        }
+    };
+    let inner_latency = match inner_latency_ns {
+        None => default.inner_latency,
+        Some(ns) if ns <= 1_000_000_000 => Picos::nanos(ns),
+        Some(ns) => {
+            return fault(
+                "workload.inner_latency_ns",
+                format!("{ns} ns, expected 0 to 1000000000"),
+            );
+        }
+    };
+    let ranks_per_host = ranks_per_host.unwrap_or(default.ranks_per_host);
+    Ok(Placement { ranks_per_host, inner_rate, inner_latency })
+}
+
+/// A load for a topology, with the job behind it if it is a schedule.
+pub(super) type Load = (Workload, Option<ScheduledJob>);
 
 impl WorkloadTable {
     /// Reads the table `[workload]` from a plan.
@@ -90,21 +163,22 @@ impl WorkloadTable {
         folder: &Path,
         topology: &Topology,
         seed: u64,
-    ) -> Result<Workload, SceneError> {
-        let workload = match self {
+    ) -> Result<Load, SceneError> {
+        let (workload, job) = match self {
             Self::File(file) => file.read(folder, topology.hosts)?,
-            Self::Generated(spec) => spec
-                .generate(&facts::layout(topology), seed)
-                .or_else(|error| fault("workload", error))?,
+            Self::Generated(spec) => {
+                let generated = spec.generate(&facts::layout(topology), seed);
+                (generated.or_else(|error| fault("workload", error))?, None)
+            }
         };
         workload.check().or_else(|error| fault("workload", error))?;
-        Ok(workload)
+        Ok((workload, job))
     }
 }
 
 impl WorkloadFile {
-    fn read(&self, folder: &Path, hosts: u32) -> Result<Workload, SceneError> {
-        match self {
+    fn read(&self, folder: &Path, hosts: u32) -> Result<Load, SceneError> {
+        let workload = match self {
             Self::Trace { file } => {
                 let path = folder.join(file);
                 let text = read_file(&path, "workload.file")?;
@@ -113,11 +187,35 @@ impl WorkloadFile {
             Self::Job { file } => replay::read(&folder.join(file))
                 .and_then(|job| job.workload(hosts))
                 .or_else(|error| fault("", error)),
-            Self::Goal { file } => goal::read(&folder.join(file))
-                .and_then(|schedule| schedule.workload(hosts))
-                .or_else(|error| fault("", error)),
+            Self::Goal(GoalTable { file, ranks_per_host, inner_gbps, inner_latency_ns }) => {
+                let placement = placement(*ranks_per_host, *inner_gbps, *inner_latency_ns)?;
+                let placed = goal::read(&folder.join(file))
+                    .and_then(|schedule| schedule.place(placement, hosts));
+                let (job, workload) = placed.or_else(|error| fault("", error))?;
+                return Ok((workload, Some(job)));
+            }
+            Self::Chakra(table) => {
+                let options = table.options(folder)?;
+                let placed = chakra::read(&folder.join(&table.file), &options)
+                    .and_then(|schedule| schedule.place(options.placement, hosts));
+                let (job, workload) = placed.or_else(|error| fault("", error))?;
+                return Ok((workload, Some(job)));
+            }
             Self::Matrix { file, cm_unit } => read_matrix(&folder.join(file), *cm_unit, hosts),
-        }
+        };
+        workload.map(|workload| (workload, None))
+    }
+}
+
+impl ChakraTable {
+    fn options(&self, folder: &Path) -> Result<ChakraOptions, SceneError> {
+        let text = self.collective.as_deref().unwrap_or_default();
+        Ok(ChakraOptions {
+            placement: placement(self.ranks_per_host, self.inner_gbps, self.inner_latency_ns)?,
+            algorithms: text.parse().or_else(|what: String| fault("workload.collective", what))?,
+            chunk: self.chunk.unwrap_or_default().0,
+            groups: self.comm_groups.as_ref().map(|file| folder.join(file)),
+        })
     }
 }
 

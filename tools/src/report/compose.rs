@@ -144,6 +144,8 @@ fn recorded(document: &mut Document, run: &Run) {
         }
     }
     document.tables.extend(events(run, &of));
+    document.tables.extend(ranks(run, &of));
+    document.plots.extend(timelines(run, &of));
     document.bars.extend(link_load(run, &of));
     if !run.parameters.is_empty() || !run.series.is_empty() || !run.links.is_empty() {
         document.bars.extend(shares(run, &of));
@@ -160,6 +162,46 @@ fn events(run: &Run, of: &str) -> Option<ReportTable> {
         head: ["mark", "time (ms)", "event"].map(str::to_owned).to_vec(),
         rows: rows.collect(),
         folded: false,
+    })
+}
+
+/// Shows when the first ranks of a schedule computed, communicated and waited.
+fn timelines(run: &Run, of: &str) -> Option<Plot> {
+    let times = run.job_times.as_ref()?;
+    let ranks = times.ranks.iter().enumerate().filter(|(_, rank)| !rank.timeline.is_empty());
+    let lines = ranks.map(|(rank, times)| {
+        let level = |&(at, what): &(f64, u8)| (at, rank as f64 + 0.4 * f64::from(what));
+        let points = times.timeline.iter().map(level).collect();
+        Line { name: format!("rank {rank}"), points, ..Line::default() }
+    });
+    Some(Plot {
+        title: format!("Ranks over time: high computes, half communicates, low waits{of}"),
+        steps: true,
+        x: "time (us)".to_owned(),
+        y: "rank".to_owned(),
+        lines: lines.collect(),
+        ..Plot::default()
+    })
+}
+
+/// Lists what the ranks of a schedule did.
+fn ranks(run: &Run, of: &str) -> Option<ReportTable> {
+    let times = run.job_times.as_ref()?;
+    let rows = times.ranks.iter().enumerate().map(|(rank, times)| {
+        let times = [times.computing_us, times.exposed_us, times.waiting_us];
+        core::iter::once(rank.to_string()).chain(times.map(number)).collect()
+    });
+    Some(ReportTable {
+        title: format!(
+            "Ranks: the job took {} us, and {} us over a network without delays{of}",
+            number(times.lasted_us),
+            number(times.without_network_us)
+        ),
+        head: ["rank", "computing (us)", "exposed (us)", "waiting (us)"]
+            .map(str::to_owned)
+            .to_vec(),
+        rows: rows.collect(),
+        folded: times.ranks.len() > 32,
     })
 }
 

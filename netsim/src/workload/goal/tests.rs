@@ -1,24 +1,14 @@
 use super::*;
 use crate::Picos;
-use crate::sim::{SimConfig, Simulation};
-use crate::topology::Topology;
-use squall_base::Rate;
+use crate::workload::schedule::{Kind, Operation, Placement, Wait};
+use crate::workload::{ScheduledJob, Workload};
 
-/// Runs a schedule over a network with links of 100 Gb/s and a microsecond, and switches without
-/// latency. Returns the results, and when each flow starts.
-fn run(text: &str) -> (crate::sim::Results, Vec<f64>) {
-    let schedule = parse("x.goal", text).expect("a schedule");
-    let workload = schedule.workload(4).expect("it fits");
-    workload.check().expect("it can be run");
-    let star = Topology::star(4, Rate::gbps(100), Picos::micros(1), Picos::ZERO);
-    let results = Simulation::new(&SimConfig::new(star), &workload).expect("fits").run(&mut ());
-    let starts = results.flows.iter().map(|flow| flow.start.expect("started").as_micros());
-    let starts = starts.collect();
-    (results, starts)
+fn place(text: &str) -> Result<(ScheduledJob, Workload), FormatError> {
+    parse("x.goal", text)?.place(Placement::default(), 4)
 }
 
 fn fault(text: &str) -> String {
-    parse("x.goal", text).expect_err(text).to_string()
+    place(text).expect_err(text).to_string()
 }
 
 #[test]
@@ -27,7 +17,7 @@ fn a_schedule_is_read_whatever_its_lines_and_comments() {
                 rank 1 { recv 8b from 0 }\n/* and\nthe other */\n\
                 rank 0 {\n  l1: calc 100 cpu 3\n\n l_2: send 8 b to 1 tag 0 cpu 0 nic 1\n l_2 requires l1 }";
     let schedule = parse("x.goal", text).expect("a schedule");
-    let kinds: Vec<_> = schedule.operations.iter().map(|of| (of.rank, of.line, of.kind)).collect();
+    let kinds: Vec<_> = schedule.operations.iter().map(|of| (of.rank, of.place, of.kind)).collect();
     assert_eq!(
         kinds,
         [
@@ -36,128 +26,9 @@ fn a_schedule_is_read_whatever_its_lines_and_comments() {
             (0, 8, Kind::Send { to: 1, bytes: 8, tag: 0 }),
         ]
     );
-    assert_eq!(schedule.operations[2].requires, [1]);
-    assert_eq!((schedule.ranks, schedule.lasts()), (2, 100));
-}
-
-/// Checks a pair of ranks that compute and answer each other; a wire takes 2 us one way.
-#[test]
-fn what_is_computed_goes_before_and_after_messages() {
-    let (results, starts) = run("num_ranks 2
-         rank 0 {
-         c1: calc 3000
-         c2: calc 4000
-         c2 requires c1
-         s: send 1000b to 1
-         s requires c2
-         r: recv 1000b from 1
-         r requires s
-         c3: calc 100000
-         c3 requires r
-         }
-         rank 1 {
-         r: recv 1000b from 0
-         c: calc 5000
-         c requires r
-         s: send 1000b to 0
-         s requires c
-         }");
-    assert_eq!(starts[0], 7.0, "3 and 4 us");
-    let received = results.flows[0].received.expect("arrived").as_micros();
-    assert!((2.0..3.0).contains(&received), "{received}");
-    assert!((starts[1] - (7.0 + received + 5.0)).abs() < 1e-6, "{starts:?}");
-    let back = results.flows[1].received.expect("arrived").as_micros();
-    let makespan = results.makespan.expect("whole").as_micros();
-    // The send ends when it is acknowledged, which is when the answer may be received, too.
-    assert!((makespan - (starts[1] + back + 100.0)).abs() < 1e-6, "{makespan}");
-}
-
-#[test]
-fn a_receive_that_is_posted_late_ends_late() {
-    let (results, starts) = run("num_ranks 3
-         rank 0 { send 1000b to 1 }
-         rank 1 {
-         c: calc 50000
-         r: recv 1000b from 0
-         r requires c
-         s: send 1000b to 2
-         s requires r
-         early: send 1000b to 2 tag 1
-         early irequires c
-         }
-         rank 2 { recv 1000b from 1
-                  recv 1000b from 1 tag 1 }");
-    assert_eq!(starts, [0.0, 50.0, 0.0]);
-    assert!(results.makespan.is_some_and(|end| end > Picos::micros(50)));
-}
-
-#[test]
-fn a_processor_computes_one_thing_at_a_time() {
-    let of = |cpu: u32| {
-        let text = format!(
-            "num_ranks 2
-             rank 0 {{
-             a: calc 2000
-             b: calc 3000 cpu {cpu}
-             s: send 8b to 1
-             s requires a
-             s requires b
-             }}
-             rank 1 {{ recv 8b from 0 }}"
-        );
-        assert_eq!(parse("x", &text).expect("fits").lasts(), if cpu == 0 { 5000 } else { 3000 });
-        run(&text).1[0]
-    };
-    assert_eq!((of(0), of(1)), (5.0, 3.0));
-}
-
-#[test]
-fn receives_take_messages_by_source_and_tag_in_order() {
-    let matched = |text: &str| {
-        let schedule = parse("x.goal", text).expect("a schedule");
-        let sends = (0..).zip(&schedule.operations);
-        let sends = sends.filter(|(_, of)| matches!(of.kind, Kind::Send { .. }));
-        sends
-            .map(|(place, of)| {
-                let receive = schedule.matched.receive_of(place);
-                (of.line, schedule.operations[receive as usize].line)
-            })
-            .collect::<Vec<_>>()
-    };
-    let to = "num_ranks 3
-        rank 0 {
-        a: send 8b to 2 tag 1
-        b: send 9b to 2 tag 1
-        c: send 8b to 2 tag 2
-        }
-        rank 1 { send 8b to 2 tag 1 }\n";
-    let exact = "rank 2 { recv 8b from 0 tag 2
-        recv 8b from 1 tag 1
-        recv 8b from 0 tag 1
-        recv 8b from 0 tag 1 }";
-    assert_eq!(matched(&format!("{to}{exact}")), [(3, 10), (4, 11), (5, 8), (7, 9)]);
-    // A receive from any rank matches the first message that was sent; other matching messages are
-    // left for the others.
-    let any = "rank 2 { recv 8b from -1 tag 2
-        recv 8b from -1 tag -1
-        recv 8b from 0 tag -1
-        recv 8b from -1 tag 1 }";
-    assert_eq!(matched(&format!("{to}{any}")), [(3, 9), (4, 10), (5, 8), (7, 11)]);
-}
-
-#[test]
-fn what_a_rank_says_to_itself_crosses_no_network() {
-    let (results, starts) = run("num_ranks 2
-         rank 0 {
-         a: send 8b to 0
-         r: recv 8b from 0
-         c: calc 1000
-         c requires r
-         s: send 0b to 1
-         s requires c
-         }
-         rank 1 { recv 0b from 0 }");
-    assert_eq!((results.flows.len(), results.flows[0].bytes, starts[0]), (1, 1, 1.0));
+    assert_eq!(schedule.waits, [Wait { of: 2, before: 1, started: false }]);
+    assert_eq!(schedule.ranks, 2);
+    assert_eq!(place(text).expect("it ends").0.lasts(), Picos::nanos(100));
 }
 
 #[test]
@@ -189,31 +60,177 @@ fn mistakes_are_named_by_line() {
         (two("l1: calc 1\nl1 requires l2"), "x.goal:4: `l2`, expected a label of rank 0"),
         (
             two("l1: calc 1\nl1 requires l1"),
-            "x.goal:3: operations that wait for each other: those of lines 3",
+            "x.goal:3: operations that wait for each other: rank 0 (line 3)",
         ),
         (
             two("a: calc 1\nb: calc 1\nc: calc 1\na requires b\nb irequires c\nc requires b"),
-            "x.goal:4: operations that wait for each other: those of lines 4, 5",
+            "x.goal:4: operations that wait for each other: rank 0 (line 4), rank 0 (line 5)",
         ),
-        (two("recv 8b from 1 tag 3"), "x.goal:3: no message that fits is left for this receive"),
-        (two("send 8b to 1 tag 3"), "x.goal:3: no matching receive is left for this message"),
+        (
+            two("recv 8b from 1 tag 3"),
+            "x.goal:3: the job cannot finish: rank 0 (line 3) waits for a message from rank 1 with tag 3: no message that fits \
+             is left",
+        ),
+        (
+            two("send 8b to 1 tag 3"),
+            "x.goal:3: rank 0 (line 3) sends to rank 1 with tag 3, and no matching receive is left; add the receive",
+        ),
         (
             format!(
                 "{}rank 1 {{ r: recv 8b from 0\ns: send 8b to 0\ns requires r }}",
                 two("r: recv 8b from 1\ns: send 8b to 1\ns requires r")
             ),
-            "x.goal:3: its message is never sent: what line 8 waits for does not end before this receive does",
+            "x.goal:3: the job cannot finish: rank 0 (line 3) waits for a message from rank 1 with tag 0: rank 1 (line 8), which \
+             would send it, waits itself; rank 1 (line 7) waits for a message from rank 0 with tag 0: rank 0 (line 4), which",
         ),
     ] {
         let message = fault(&text);
         assert!(message.contains(expected), "{text}\n{message}\nexpected {expected}");
     }
-    let few = parse("x.goal", "num_ranks 9\nrank 0 { send 8b to 1 }\nrank 1 { recv 8b from 0 }");
-    let message = few.expect("fits").workload(4).expect_err("too few").to_string();
-    assert_eq!(message, "x.goal:1: 9 ranks, expected as many hosts or more; the network has 4");
+    let message = fault("num_ranks 9\nrank 0 { send 8b to 1 }\nrank 1 { recv 8b from 0 }");
+    assert!(
+        message.contains("9 ranks with 1 on a host need 9 hosts, and the network has 4"),
+        "{message}"
+    );
     // Ranks that do nothing need no memory.
-    let many = parse("x.goal", "num_ranks 4294967295\nrank 4294967294 { calc 1 }").expect("fits");
-    assert!(many.workload(4).expect_err("too few").to_string().contains("4294967295 ranks"));
-    let none = parse("x.goal", "num_ranks 2\nrank 0 { calc 1 }").expect("fits");
-    assert!(none.workload(4).expect_err("nothing").to_string().contains("no message between"));
+    let many = fault("num_ranks 4294967295\nrank 4294967294 { calc 1 }");
+    assert!(many.contains("4294967295 ranks"), "{many}");
+    let none = fault("num_ranks 2\nrank 0 { calc 1 }");
+    assert!(none.contains("no message between hosts"), "{none}");
+}
+
+/// Writes a schedule as `txt2bin` does: see [`binary`].
+fn binary_of(text: &str) -> Vec<u8> {
+    let Schedule { ranks, operations, waits, .. } = parse("x.goal", text).expect("a schedule");
+    let mut body = ranks.to_le_bytes().to_vec();
+    body.extend([0, 0]);
+    body.resize(6 + 16 * ranks as usize, 0);
+    for rank in 0..ranks {
+        let begin = body.len() as u64;
+        let own: Vec<u32> =
+            (0..).zip(&operations).filter(|(_, of)| of.rank == rank).map(|(at, _)| at).collect();
+        let place = |of: u32| own.iter().position(|at| *at == of).expect("of this rank") as u32;
+        let waits_of = |of: u32| waits.iter().filter(|wait| wait.of == of).count() as u32;
+        let roots: Vec<u32> = own.iter().copied().filter(|&of| waits_of(of) == 0).collect();
+        body.extend((own.len() as u32).to_le_bytes());
+        body.extend((roots.len() as u32).to_le_bytes());
+        roots.iter().for_each(|&of| body.extend(place(of).to_le_bytes()));
+        let mut appendix: Vec<u32> = Vec::new();
+        for &at in &own {
+            let (kind, peer, size, tag, cpu) = match operations[at as usize].kind {
+                Kind::Send { to, bytes, tag } => (1, to, bytes, tag as u32, 0),
+                Kind::Receive { from, tag } => {
+                    (2, from.unwrap_or(u32::MAX), 8, tag.map_or(u32::MAX, |tag| tag as u32), 0)
+                }
+                Kind::Calc { ns, cpu } => (3, 0, ns, 0, cpu as u8),
+                Kind::Delay { .. } => unreachable!("GOAL has none"),
+            };
+            body.extend(waits_of(at).to_le_bytes());
+            body.push(kind);
+            body.extend(peer.to_le_bytes());
+            body.extend(size.to_le_bytes());
+            body.extend(tag.to_le_bytes());
+            body.extend([cpu, 0]);
+            for started in [false, true] {
+                let waiting: Vec<u32> = waits
+                    .iter()
+                    .filter(|wait| wait.before == at && wait.started == started)
+                    .map(|wait| place(wait.of))
+                    .collect();
+                body.extend((waiting.len() as u32).to_le_bytes());
+                body.extend((appendix.len() as u32).to_le_bytes());
+                appendix.extend(waiting);
+            }
+        }
+        appendix.iter().for_each(|of| body.extend(of.to_le_bytes()));
+        let entry = 6 + 16 * rank as usize;
+        let end = body.len() as u64;
+        body[entry..entry + 8].copy_from_slice(&begin.to_le_bytes());
+        body[entry + 8..entry + 16].copy_from_slice(&end.to_le_bytes());
+    }
+    [4223u64.to_le_bytes().to_vec(), body].concat()
+}
+
+const BOTH_FORMS: &str = "num_ranks 2
+    rank 0 {
+    a: calc 100 cpu 3
+    b: send 80b to 1 tag 4
+    b requires a
+    c: recv 8b from -1 tag -1
+    c irequires b
+    }
+    rank 1 {
+    a: recv 80b from 0 tag 4
+    b: send 9b to 0
+    b requires a
+    }";
+
+#[test]
+fn the_binary_form_says_what_the_text_says() {
+    let schedule = binary::parse("x.bin", &binary_of(BOTH_FORMS)).expect("a schedule");
+    let text = parse("x.goal", BOTH_FORMS).expect("a schedule");
+    let shape = |schedule: &Schedule| {
+        let operations = &schedule.operations;
+        let operations: Vec<_> =
+            operations.iter().map(|of: &Operation| (of.rank, of.kind)).collect();
+        let mut waits: Vec<_> =
+            schedule.waits.iter().map(|of| (of.of, of.before, of.started)).collect();
+        waits.sort_unstable();
+        (schedule.ranks, operations, waits)
+    };
+    assert_eq!(shape(&schedule), shape(&text));
+    let (job, _) = schedule.place(Placement::default(), 2).expect("it ends");
+    assert_eq!(job.lasts(), Picos::nanos(100));
+}
+
+#[test]
+fn mistakes_of_the_binary_form_are_named() {
+    let whole = binary_of(BOTH_FORMS);
+    for length in 8..whole.len() {
+        let message = binary::parse("x.bin", &whole[..length]).expect_err("cut off").to_string();
+        assert!(message.contains("txt2bin"), "{length}: {message}");
+    }
+    // The first record of rank 0 begins behind the mark, the table, two counts and one root.
+    let record = 8 + 6 + 32 + 12;
+    let changed = |at: usize, byte: u8| {
+        let mut bytes = whole.clone();
+        bytes[at] = byte;
+        binary::parse("x.bin", &bytes).expect_err("changed").to_string()
+    };
+    assert!(changed(record + 4, 7).contains("rank 0: operation 0 is of kind 7, expected 1"));
+    assert!(changed(record + 39 + 5, 9).contains("operation 1 names rank 9, expected 0 to 1"));
+    let appendix = record + 3 * 39;
+    assert!(changed(appendix, 3).contains("operation 3 waits for operation 0, expected 0 to 2"));
+    let mut used = whole.clone();
+    used[..8].copy_from_slice(&2342u64.to_le_bytes());
+    assert!(binary::is_binary(&used));
+    let message = binary::parse("x.bin", &used).expect_err("used up").to_string();
+    assert!(message.contains("--save-mem has used this schedule up"), "{message}");
+}
+
+proptest::proptest! {
+    /// No bytes and no text make a reader or the matching panic.
+    #[test]
+    fn changed_schedules_are_read_or_refused(
+        changes in proptest::collection::vec((proptest::prelude::any::<usize>(), proptest::prelude::any::<u8>()), 1..8),
+        length in proptest::prelude::any::<usize>(),
+    ) {
+        let text = BOTH_FORMS.as_bytes().to_vec();
+        for (mut bytes, is_binary) in [(text, false), (binary_of(BOTH_FORMS), true)] {
+            for &(at, byte) in &changes {
+                let at = at % bytes.len();
+                bytes[at] = byte;
+            }
+            if length % 3 == 0 {
+                bytes.truncate(length / 3 % bytes.len());
+            }
+            let schedule = match is_binary {
+                true => binary::parse("x", &bytes),
+                false => parse("x", &String::from_utf8_lossy(&bytes)),
+            };
+            if let Ok(schedule) = schedule {
+                let _ = schedule.place(Placement::default(), 4);
+            }
+        }
+    }
 }

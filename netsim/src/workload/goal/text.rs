@@ -3,20 +3,16 @@
 
 use std::collections::HashMap;
 
-use super::{Kind, Operation};
+use crate::workload::schedule::{Kind, MOST_OPERATIONS, Operation, Wait};
 
 /// Error at a line: the line, and what was found and expected there.
 pub(super) type Fault = (usize, String);
 
-/// Maximum number of operations: each has two triggers, whose numbers have 32 bits.
-const MOST: usize = 1 << 30;
-
 /// A schedule as it was parsed.
 pub(super) struct ParsedSchedule {
     pub(super) ranks: u32,
-    /// Line of the file that holds the number of ranks.
-    pub(super) line: usize,
     pub(super) operations: Vec<Operation>,
+    pub(super) waits: Vec<Wait>,
 }
 
 /// A word or a sign of a schedule, and its line.
@@ -36,7 +32,7 @@ pub(super) fn parse(text: &str) -> Result<ParsedSchedule, Fault> {
         ));
     }
     let ranks: u32 = words.number("a number of ranks")?;
-    let mut parser = Parser { words, ranks, operations: Vec::new() };
+    let mut parser = Parser { words, ranks, operations: Vec::new(), waits: Vec::new() };
     let mut first_lines: HashMap<u32, usize> = HashMap::new();
     while let Some(word) = parser.words.next()? {
         if word.text != "rank" {
@@ -52,7 +48,8 @@ pub(super) fn parse(text: &str) -> Result<ParsedSchedule, Fault> {
         parser.words.sign("{")?;
         parser.block(rank)?;
     }
-    Ok(ParsedSchedule { ranks, line: head.line, operations: parser.operations })
+    let Parser { operations, waits, .. } = parser;
+    Ok(ParsedSchedule { ranks, operations, waits })
 }
 
 /// Reader of the words of a schedule.
@@ -140,7 +137,7 @@ impl<'a> Words<'a> {
 
 /// A dependency whose label is not resolved yet: operation `of` waits for the one that is called
 /// `label`.
-struct Wait<'a> {
+struct NamedWait<'a> {
     of: Word<'a>,
     label: Word<'a>,
     started: bool,
@@ -150,6 +147,7 @@ struct Parser<'a> {
     words: Words<'a>,
     ranks: u32,
     operations: Vec<Operation>,
+    waits: Vec<Wait>,
 }
 
 impl<'a> Parser<'a> {
@@ -184,7 +182,7 @@ impl<'a> Parser<'a> {
                         ":" => {
                             let place = self.operations.len() as u32;
                             if let Some(first) = labels.insert(label, place) {
-                                let first = self.operations[first as usize].line;
+                                let first = self.operations[first as usize].place;
                                 let what = format!(
                                     "label {label} appears twice, first in line {first}; labels of a \
                                      rank must differ"
@@ -197,7 +195,7 @@ impl<'a> Parser<'a> {
                         "requires" | "irequires" => {
                             let label = self.words.needed("a label")?;
                             let started = next.text == "irequires";
-                            waits.push(Wait { of: word, label, started });
+                            waits.push(NamedWait { of: word, label, started });
                         }
                         other => {
                             let what =
@@ -213,7 +211,7 @@ impl<'a> Parser<'a> {
                 }
             }
         }
-        for Wait { of, label, started } in waits {
+        for NamedWait { of, label, started } in waits {
             let place = |word: Word<'_>| {
                 let place = labels.get(word.text).copied();
                 place.ok_or_else(|| {
@@ -221,9 +219,7 @@ impl<'a> Parser<'a> {
                 })
             };
             let (of, before) = (place(of)?, place(label)?);
-            let operation = &mut self.operations[of as usize];
-            let list = if started { &mut operation.irequires } else { &mut operation.requires };
-            list.push(before);
+            self.waits.push(Wait { of, before, started });
         }
         Ok(())
     }
@@ -240,11 +236,12 @@ impl<'a> Parser<'a> {
                 return Err((word.line, format!("`{other}`, expected `send`, `recv` or `calc`")));
             }
         };
-        if self.operations.len() == MOST {
-            return Err((word.line, format!("more than {MOST} operations, the most possible")));
+        if self.operations.len() == MOST_OPERATIONS {
+            let what = format!("more than {MOST_OPERATIONS} operations, the most possible");
+            return Err((word.line, what));
         }
-        let (requires, irequires) = (Vec::new(), Vec::new());
-        self.operations.push(Operation { rank, line: word.line, kind, requires, irequires });
+        // A file of more lines than 2^32 would be larger than any memory.
+        self.operations.push(Operation { rank, place: word.line as u32, kind });
         Ok(())
     }
 

@@ -1,0 +1,727 @@
+//! Chakra execution traces of AI jobs (MLCommons Chakra, schema 0.0.4; Sridharan et al., "Chakra",
+//! 2023): for each rank a file with its nodes, which compute, send, receive or take part in a
+//! collective, and their dependencies.
+//!
+//! - Rank `r` is the file whose name has `r` in place of `%d`. The ranks are 0 and so on without a
+//!   gap.
+//! - A node begins when all nodes of its data dependencies and control dependencies have ended. A
+//!   control dependency on a node that is not in the file has no effect: Chakra's converter removes
+//!   nodes.
+//! - A computation takes `duration_micros`. One of the accelerator runs at a time; those of the
+//!   host's processors (`is_cpu_op`), loads and stores take their time beside them.
+//! - Sends and receives match by rank and `comm_tag`.
+//! - The collectives of a process group (`pg_name`) are the same on all its ranks, in the order of
+//!   their nodes in the files, and a rank runs them one after another, as NCCL does. Groups are
+//!   those of a file, and those that PyTorch's node `process_group:init` lists; no name and a
+//!   group "0" that is not listed stand for all ranks. The root is the first rank of the group.
+//! - [`collectives`](super::collectives) has the messages of collectives. A collective among ranks
+//!   of one host begins when the last of them has begun it, and takes the time of its messages
+//!   within the host, without any other.
+
+mod messages;
+mod transformer;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use serde::Deserialize;
+
+use super::collectives::{Collective, CollectiveAlgorithms, CollectiveKind, Plan};
+use super::schedule::{
+    Kind, MOST_OPERATIONS, Names, NodeNames, Operation, Placement, Schedule, Wait, matching,
+};
+use crate::Picos;
+use crate::formats::{FormatError, read_text};
+use messages::{Attribute, GlobalMetadata, Messages, Node, VERSION, Value};
+
+pub use transformer::{Training, TrainingBytes};
+
+/// Extension of the file names of traces.
+const EXTENSION: &str = "et";
+/// Number of picoseconds in a microsecond, and of nanoseconds.
+const PS: u64 = super::PS_PER_US;
+const NS: u64 = 1000;
+/// Processor of a rank that runs the accelerator's computations.
+const ACCELERATOR: u32 = 0;
+/// Tags of the messages of collectives begin here; those of nodes are below.
+const FIRST_TAG: u64 = 1 << 32;
+/// Maximum number of dependencies of a job.
+const MOST_WAITS: usize = 1 << 29;
+/// Number of different collectives whose messages are kept for the next of the same size.
+const KEPT_PLANS: usize = 32;
+
+/// Returns whether a path names traces.
+#[must_use]
+pub fn is_chakra(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == EXTENSION)
+}
+
+/// Options for reading the traces of a job.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct ChakraOptions {
+    /// Hosts of the ranks.
+    pub placement: Placement,
+    /// Algorithms of the collectives.
+    pub algorithms: CollectiveAlgorithms,
+    /// Maximum number of bytes of a message of a collective; 0 for no limit.
+    pub chunk: u64,
+    /// File with the process groups, as ASTRA-sim's `--comm-group-configuration` takes it: an object
+    /// with the ranks of each group.
+    pub groups: Option<PathBuf>,
+}
+
+/// Reads the traces of a job, whose files have the number of the rank in place of `%d`.
+///
+/// # Errors
+/// Returns the file, the node and what is wrong: another format or version, an end within a
+/// message, a rank without a file, a node of an unknown kind, one that lacks an attribute or that
+/// depends on a node that does not exist, or collectives that differ between ranks.
+pub fn read(files: &Path, options: &ChakraOptions) -> Result<Schedule, FormatError> {
+    let files = files.display().to_string();
+    let fault = |what: String| FormatError { file: files.clone(), line: 0, what };
+    let ranks = count_ranks(Path::new(&files)).map_err(fault)?;
+    let groups = match &options.groups {
+        Some(path) => read_groups(path, ranks)?,
+        None => Groups::new(),
+    };
+    let mut job = JobReader::new(&files, ranks, groups);
+    for rank in 0..ranks {
+        let file = job.names.file(rank);
+        let error = |what: String| FormatError { file: file.clone(), line: 0, what };
+        let opened = File::open(&file).map_err(|why| error(why.to_string()))?;
+        job.rank(rank, BufReader::new(opened)).map_err(error)?;
+    }
+    job.finish(options)
+}
+
+/// Returns the number of ranks that have a file.
+fn count_ranks(files: &Path) -> Result<u32, String> {
+    let name = files.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let Some((front, behind)) = name.split_once("%d") else {
+        return Err(format!(
+            "the name is that of one rank; expected %d in place of its number, such as job.%d.{EXTENSION}"
+        ));
+    };
+    let folder = files.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let mut found: Vec<u32> = Vec::new();
+    let entries = folder.read_dir().map_err(|error| format!("cannot list the files: {error}"))?;
+    for entry in entries {
+        let entry = entry.map_err(|error| format!("cannot list the files: {error}"))?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix(front)?.strip_suffix(behind));
+        let digits = number.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+        // A number with leading zeros is not the name that `%d` stands for.
+        let rank = digits.and_then(|text| Some((text, text.parse::<u32>().ok()?)));
+        found.extend(rank.filter(|(text, rank)| rank.to_string() == *text).map(|(_, rank)| rank));
+    }
+    found.sort_unstable();
+    match (0..).zip(&found).find(|(expected, rank)| expected != *rank) {
+        Some((missing, _)) => Err(format!(
+            "rank {missing} has no file, and rank {} has; expected one for each rank from 0 on",
+            found[found.len() - 1]
+        )),
+        None if found.is_empty() => {
+            Err("no file has a number in place of %d; expected one for each rank".to_owned())
+        }
+        None => Ok(found.len() as u32),
+    }
+}
+
+/// Ranks of each process group, by name.
+type Groups = BTreeMap<String, Vec<u32>>;
+
+/// Returns what is wrong with the ranks of a group, if anything is.
+fn group_error(name: &str, members: &[u32], ranks: u32) -> Option<String> {
+    if let Some(rank) = members.iter().find(|rank| **rank >= ranks) {
+        return Some(format!("group {name} has rank {rank}, expected 0 to {}", ranks - 1));
+    }
+    let mut sorted = members.to_vec();
+    sorted.sort_unstable();
+    if sorted.is_empty() {
+        return Some(format!("group {name} has no rank, expected one at least"));
+    }
+    let twice = sorted.windows(2).find(|pair| pair[0] == pair[1])?;
+    Some(format!("group {name} has rank {} twice, expected once", twice[0]))
+}
+
+fn read_groups(path: &Path, ranks: u32) -> Result<Groups, FormatError> {
+    let fault = |what: String| FormatError { file: path.display().to_string(), line: 0, what };
+    let text = read_text(path).map_err(|error| fault(error.to_string()))?;
+    let groups: Groups = serde_json::from_str(&text).map_err(|error| FormatError {
+        line: error.line(),
+        ..fault(format!("{error}; expected the ranks of each group, such as {{\"1\": [0, 1]}}"))
+    })?;
+    match groups.iter().find_map(|(name, members)| group_error(name, members, ranks)) {
+        Some(what) => Err(fault(what)),
+        None => Ok(groups),
+    }
+}
+
+/// A collective as one rank takes part in it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Part {
+    kind: CollectiveKind,
+    bytes: u64,
+    /// Operations that begin and end the rank's part.
+    begin: u32,
+    end: u32,
+}
+
+/// The traces of a job while they are read.
+struct JobReader {
+    ranks: u32,
+    operations: Vec<Operation>,
+    waits: Vec<Wait>,
+    names: NodeNames,
+    /// Index of each name of a node.
+    known: HashMap<String, u32>,
+    groups: Groups,
+    /// Collectives of each rank in each group, in the order of its file.
+    parts: BTreeMap<String, BTreeMap<u32, Vec<Part>>>,
+    /// Tag of the next message of a collective.
+    tag: u64,
+    /// Messages of collectives, and the time of those within a host.
+    plans: HashMap<Collective, Rc<Plan>>,
+    inner: HashMap<Collective, Picos>,
+}
+
+impl JobReader {
+    fn new(files: &str, ranks: u32, groups: Groups) -> Self {
+        Self {
+            ranks,
+            operations: Vec::new(),
+            waits: Vec::new(),
+            names: NodeNames { files: files.to_owned(), ..NodeNames::default() },
+            known: HashMap::new(),
+            groups,
+            parts: BTreeMap::new(),
+            tag: FIRST_TAG,
+            plans: HashMap::new(),
+            inner: HashMap::new(),
+        }
+    }
+
+    fn operation(&mut self, rank: u32, place: u32, kind: Kind) -> Result<u32, String> {
+        let index = self.operations.len();
+        if index == MOST_OPERATIONS || self.waits.len() > MOST_WAITS {
+            return Err(format!(
+                "the job has more than {MOST_OPERATIONS} operations or {MOST_WAITS} dependencies, the most possible; \
+                 choose a larger chunk"
+            ));
+        }
+        self.operations.push(Operation { rank, place, kind });
+        Ok(index as u32)
+    }
+
+    fn wait(&mut self, of: u32, before: u32) {
+        self.waits.push(Wait { of, before, started: false });
+    }
+
+    /// Reads the trace of a rank.
+    fn rank(&mut self, rank: u32, from: impl std::io::Read) -> Result<(), String> {
+        let mut messages = Messages::new(from);
+        let metadata = messages.next::<GlobalMetadata>();
+        let metadata = metadata.map_err(|what| format!("the metadata: {what}"))?;
+        check(&metadata.ok_or("the file is empty; expected a Chakra trace")?)?;
+        // Operations that end each node, and dependencies on nodes that may be further down.
+        let mut ends: HashMap<u64, u32> = HashMap::new();
+        let mut waits: Vec<(u32, u64, bool)> = Vec::new();
+        let mut last = String::new();
+        loop {
+            let node = messages.next::<Node>();
+            let Some(node) = node.map_err(|what| format!("the message{last}: {what}"))? else {
+                break;
+            };
+            let place = self.name(&node)?;
+            let describe = || format!("node {} `{}`", node.id, node.name);
+            let (begin, end) =
+                self.node(rank, place, &node).map_err(|what| format!("{}: {what}", describe()))?;
+            if ends.insert(node.id, end).is_some() {
+                return Err(format!("{}: a node before it has the same number", describe()));
+            }
+            waits.extend(node.data_deps.iter().map(|&id| (begin, id, true)));
+            waits.extend(node.ctrl_deps.iter().map(|&id| (begin, id, false)));
+            last = format!(" behind {}", describe());
+        }
+        for (begin, id, needed) in waits {
+            match ends.get(&id) {
+                Some(&end) => self.wait(begin, end),
+                None if needed => {
+                    let place = self.operations[begin as usize].place as usize;
+                    let (node, name) = self.names.nodes[place];
+                    return Err(format!(
+                        "node {node} `{}`: it depends on node {id}, which is not in the file; write the file again",
+                        self.names.names[name as usize]
+                    ));
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Records number and name of a node. Returns its place.
+    fn name(&mut self, node: &Node) -> Result<u32, String> {
+        let place = self.names.nodes.len();
+        if place >= MOST_OPERATIONS {
+            return Err(format!(
+                "the job has more than {MOST_OPERATIONS} nodes, the most possible"
+            ));
+        }
+        let name = match self.known.get(&node.name) {
+            Some(&name) => name,
+            None => {
+                let name = self.names.names.len() as u32;
+                self.names.names.push(node.name.clone());
+                self.known.insert(node.name.clone(), name);
+                name
+            }
+        };
+        self.names.nodes.push((node.id, name));
+        Ok(place as u32)
+    }
+
+    /// Adds the operations of a node. Returns those that begin and end it.
+    fn node(&mut self, rank: u32, place: u32, node: &Node) -> Result<(u32, u32), String> {
+        let attribute = |name: &str| node.attr.iter().find(|attr| attr.name == name);
+        let number = |name: &str| match attribute(name).map(Attribute::number) {
+            None => Ok(None),
+            Some(Some(number)) => Ok(Some(number)),
+            Some(None) => {
+                Err(format!("{name} is no number, expected a whole one that is not negative"))
+            }
+        };
+        let needed = |name: &str| {
+            number(name)?.ok_or_else(|| {
+                format!("it has no attribute {name}, which a node of its kind needs")
+            })
+        };
+        let other = |name: &str| {
+            let peer = needed(name)?;
+            u32::try_from(peer).ok().filter(|peer| *peer < self.ranks).ok_or_else(|| {
+                format!("{name} is {peer}, expected a rank from 0 to {}", self.ranks - 1)
+            })
+        };
+        let own = |name: &str| match number(name)? {
+            Some(own) if own != u64::from(rank) => {
+                Err(format!("{name} is {own}, expected {rank}: the rank of its file"))
+            }
+            _ => Ok(()),
+        };
+        let time = Picos(node.duration_micros.saturating_mul(PS));
+        let kind = match node.kind {
+            // A simulator skips nodes that are marked invalid, as ASTRA-sim does.
+            0 => Kind::JOIN,
+            1 => {
+                self.pytorch_groups(node)?;
+                Kind::JOIN
+            }
+            // Loads and stores of memory that is not local.
+            2 | 3 => Kind::Delay { time, exchanges: false },
+            4 if attribute("is_cpu_op").is_some_and(|of| of.value == Some(Value::Bool(true))) => {
+                Kind::Delay { time, exchanges: false }
+            }
+            4 => Kind::Calc { ns: node.duration_micros.saturating_mul(NS), cpu: ACCELERATOR },
+            5 => {
+                own("comm_src")?;
+                let tag = number("comm_tag")?.unwrap_or(0) & (FIRST_TAG - 1);
+                Kind::Send { to: other("comm_dst")?, bytes: needed("comm_size")?, tag }
+            }
+            6 => {
+                own("comm_dst")?;
+                let tag = number("comm_tag")?.unwrap_or(0) & (FIRST_TAG - 1);
+                Kind::Receive { from: Some(other("comm_src")?), tag: Some(tag) }
+            }
+            7 => {
+                let kind = collective(needed("comm_type")?)?;
+                let bytes = match kind {
+                    CollectiveKind::Barrier => 1,
+                    _ => needed("comm_size")?,
+                };
+                if let Some(Value::BoolList(list)) =
+                    attribute("involved_dim").and_then(|of| of.value.as_ref())
+                    && !list.values.iter().all(|&involved| involved)
+                {
+                    return Err("involved_dim leaves out a dimension of the network, which has only one here; \
+                                give it a process group (pg_name)"
+                        .to_owned());
+                }
+                let group = match attribute("pg_name").and_then(|of| of.value.as_ref()) {
+                    Some(Value::String(name)) => name.clone(),
+                    Some(Value::Int32(number)) => number.to_string(),
+                    Some(Value::Int64(number)) => number.to_string(),
+                    _ => String::new(),
+                };
+                return self.part(rank, place, group, kind, bytes);
+            }
+            8..=10 => {
+                return Err(format!(
+                    "it is of kind {}, an operation of storage, which is not simulated; remove such nodes",
+                    node.kind
+                ));
+            }
+            other => {
+                return Err(format!(
+                    "it is of kind {other}, expected 1 to 7: those of schema {VERSION}"
+                ));
+            }
+        };
+        let operation = self.operation(rank, place, kind)?;
+        Ok((operation, operation))
+    }
+
+    /// Adds a rank's part of a collective. It begins when the rank's part before it in the group
+    /// has ended.
+    fn part(
+        &mut self,
+        rank: u32,
+        place: u32,
+        group: String,
+        kind: CollectiveKind,
+        bytes: u64,
+    ) -> Result<(u32, u32), String> {
+        let begin = self.operation(rank, place, Kind::JOIN)?;
+        let end = self.operation(rank, place, Kind::JOIN)?;
+        let parts = self.parts.entry(group).or_default().entry(rank).or_default();
+        let before = parts.last().map(|part| part.end);
+        parts.push(Part { kind, bytes, begin, end });
+        if let Some(before) = before {
+            self.wait(begin, before);
+        }
+        Ok((begin, end))
+    }
+
+    /// Reads the process groups that a node of PyTorch lists in its inputs.
+    fn pytorch_groups(&mut self, node: &Node) -> Result<(), String> {
+        #[derive(Deserialize)]
+        struct Group {
+            pg_name: String,
+            ranks: Vec<u32>,
+        }
+        let values = node.inputs.as_ref().map_or("", |inputs| inputs.values.as_str());
+        if !node.name.contains("process_group:init") || values.is_empty() {
+            return Ok(());
+        }
+        // A list of Python with one text, which is JSON: ['[{"pg_name": "0", "ranks": []}]']
+        let text = values.trim_start_matches("['").trim_end_matches("']");
+        let text = text.strip_prefix('[').unwrap_or(text);
+        let list = format!("[{}]", text.strip_suffix(']').unwrap_or(text));
+        let groups: Vec<Group> = serde_json::from_str(&list)
+            .map_err(|error| format!("its list of process groups: {error}"))?;
+        for Group { pg_name, ranks } in groups {
+            let ranks = if ranks.is_empty() { (0..self.ranks).collect() } else { ranks };
+            if let Some(what) = group_error(&pg_name, &ranks, self.ranks) {
+                return Err(what);
+            }
+            self.groups.entry(pg_name).or_insert(ranks);
+        }
+        Ok(())
+    }
+
+    /// Adds the messages of all collectives.
+    fn finish(mut self, options: &ChakraOptions) -> Result<Schedule, FormatError> {
+        let all: Vec<u32> = (0..self.ranks).collect();
+        for (name, mut parts) in std::mem::take(&mut self.parts) {
+            let first = parts.iter().find_map(|(_, parts)| parts.first());
+            let Some(&first) = first else { continue };
+            let members = match self.groups.get(&name) {
+                Some(members) => members.clone(),
+                None if name.is_empty() || name == "0" => all.clone(),
+                None => {
+                    let what = format!(
+                        "there is no process group {name}; list its ranks in a file (--comm-groups)"
+                    );
+                    return Err(self.fault(first.begin, &what));
+                }
+            };
+            if let Some((_, other)) = parts.iter().find(|(rank, _)| !members.contains(rank)) {
+                let rank = self.operations[other[0].begin as usize].rank;
+                let what = format!("rank {rank} is not in process group {name}");
+                return Err(self.fault(other[0].begin, &what));
+            }
+            let parts: Vec<Vec<Part>> =
+                members.iter().map(|rank| parts.remove(rank).unwrap_or_default()).collect();
+            self.group(&name, &members, &parts, options)?;
+        }
+        let Self { ranks, operations, waits, names, .. } = self;
+        Ok(Schedule { ranks, operations, waits, names: Names::Nodes(names) })
+    }
+
+    /// Makes an error at the node of an operation.
+    fn fault(&self, operation: u32, what: &str) -> FormatError {
+        let Operation { rank, place, .. } = self.operations[operation as usize];
+        let (node, name) = self.names.nodes[place as usize];
+        let what = format!("node {node} `{}`: {what}", self.names.names[name as usize]);
+        FormatError { file: self.names.file(rank), line: 0, what }
+    }
+
+    /// Adds the messages of the collectives of a group, whose members have these parts in them.
+    fn group(
+        &mut self,
+        name: &str,
+        members: &[u32],
+        parts: &[Vec<Part>],
+        options: &ChakraOptions,
+    ) -> Result<(), FormatError> {
+        let name = if name.is_empty() { "of all ranks" } else { name };
+        let most = parts.iter().map(Vec::len).max().unwrap_or(0);
+        let mut of_group = Vec::new();
+        for number in 0..most {
+            of_group.clear();
+            let leader = parts.iter().find_map(|parts| parts.get(number));
+            let Some(&leader) = leader else { continue };
+            for (rank, parts) in members.iter().zip(parts) {
+                let Some(part) = parts.get(number) else {
+                    let what = format!(
+                        "it waits for rank {rank}, which takes part in {} collectives of process group {name}, and this is \
+                         number {}; trace all ranks",
+                        parts.len(),
+                        number + 1
+                    );
+                    return Err(self.fault(leader.begin, &what));
+                };
+                if (part.kind, part.bytes) != (leader.kind, leader.bytes) {
+                    let what = format!(
+                        "collective number {} of process group {name} is {} of {} bytes on rank {rank}, and {} of {} bytes on \
+                         rank {}; expected the same",
+                        number + 1,
+                        part.kind,
+                        part.bytes,
+                        leader.kind,
+                        leader.bytes,
+                        self.operations[leader.begin as usize].rank,
+                    );
+                    return Err(self.fault(part.begin, &what));
+                }
+                of_group.push(*part);
+            }
+            let collective = describe(&leader, members, options);
+            let added = if members.len() == 1 {
+                self.wait(leader.end, leader.begin);
+                Ok(())
+            } else if collective.hosts.iter().all(|host| *host == 0) {
+                self.exchange(&collective, &of_group, options)
+            } else {
+                self.messages(collective, members, &of_group)
+            };
+            added.map_err(|what| self.fault(leader.begin, &what))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the messages of a collective.
+    fn plan(&mut self, collective: Collective) -> Result<Rc<Plan>, String> {
+        if let Some(plan) = self.plans.get(&collective) {
+            return Ok(Rc::clone(plan));
+        }
+        if self.plans.len() >= KEPT_PLANS {
+            self.plans.clear();
+        }
+        let plan = Rc::new(collective.plan()?);
+        self.plans.insert(collective, Rc::clone(&plan));
+        Ok(plan)
+    }
+
+    /// Adds the messages of a collective between ranks of several hosts.
+    fn messages(
+        &mut self,
+        collective: Collective,
+        members: &[u32],
+        parts: &[Part],
+    ) -> Result<(), String> {
+        let first = self.tag;
+        let plan = self.plan(collective)?;
+        self.tag += plan.transfers.len() as u64;
+        add_messages(&plan, members.len() as u32, first, &mut |step| match step {
+            Step::Operation(member, kind) => {
+                let part = parts[member as usize];
+                let place = self.operations[part.begin as usize].place;
+                let kind = match kind {
+                    Kind::Send { to, bytes, tag } => {
+                        Kind::Send { to: members[to as usize], bytes, tag }
+                    }
+                    Kind::Receive { from, tag } => {
+                        Kind::Receive { from: from.map(|from| members[from as usize]), tag }
+                    }
+                    other => other,
+                };
+                self.operation(members[member as usize], place, kind)
+            }
+            Step::BehindBegin(of, member) => {
+                self.wait(of, parts[member as usize].begin);
+                Ok(of)
+            }
+            Step::Behind(of, before) => {
+                self.wait(of, before);
+                Ok(of)
+            }
+            Step::BeforeEnd(of, member) => {
+                self.wait(parts[member as usize].end, of);
+                Ok(of)
+            }
+            Step::Idle(member) => {
+                let part = parts[member as usize];
+                self.wait(part.end, part.begin);
+                Ok(part.end)
+            }
+        })
+    }
+
+    /// Adds a collective among ranks of one host.
+    fn exchange(
+        &mut self,
+        collective: &Collective,
+        parts: &[Part],
+        options: &ChakraOptions,
+    ) -> Result<(), String> {
+        let time = match self.inner.get(collective) {
+            Some(&time) => time,
+            None => {
+                let time =
+                    time_within_host(&collective.plan()?, parts.len() as u32, &options.placement)?;
+                if self.inner.len() >= KEPT_PLANS {
+                    self.inner.clear();
+                }
+                self.inner.insert(collective.clone(), time);
+                time
+            }
+        };
+        let leader = self.operations[parts[0].begin as usize];
+        let all = self.operation(leader.rank, leader.place, Kind::JOIN)?;
+        for part in parts {
+            self.wait(all, part.begin);
+            self.wait(part.end, all);
+            self.operations[part.end as usize].kind = Kind::Delay { time, exchanges: true };
+        }
+        Ok(())
+    }
+}
+
+/// Returns the collective of a part, among the ranks of its group.
+fn describe(part: &Part, members: &[u32], options: &ChakraOptions) -> Collective {
+    let mut hosts: Vec<u32> = Vec::new();
+    let mut numbers: HashMap<u32, u32> = HashMap::new();
+    for &rank in members {
+        let next = numbers.len() as u32;
+        hosts.push(*numbers.entry(options.placement.host(rank)).or_insert(next));
+    }
+    let algorithm = options.algorithms.of(part.kind);
+    Collective { kind: part.kind, algorithm, bytes: part.bytes, chunk: options.chunk, hosts }
+}
+
+/// An operation or a dependency of a collective. Ranks are places in the group.
+enum Step {
+    /// An operation of a rank, which gets an index.
+    Operation(u32, Kind),
+    /// The operation begins when the rank begins its part.
+    BehindBegin(u32, u32),
+    /// The first operation begins when the second has ended.
+    Behind(u32, u32),
+    /// The part of the rank ends when the operation has ended.
+    BeforeEnd(u32, u32),
+    /// The rank sends and receives nothing.
+    Idle(u32),
+}
+
+/// Turns the messages of a collective into operations, with tags from `tag` on. `add` returns the
+/// index of an operation.
+fn add_messages(
+    plan: &Plan,
+    ranks: u32,
+    tag: u64,
+    add: &mut dyn FnMut(Step) -> Result<u32, String>,
+) -> Result<(), String> {
+    let mut receives = Vec::with_capacity(plan.transfers.len());
+    let mut is_passed_on = vec![false; plan.transfers.len()];
+    let mut is_busy = vec![false; ranks as usize];
+    for (tag, transfer) in (tag..).zip(&plan.transfers) {
+        let (from, to, bytes) = (transfer.from, transfer.to, transfer.bytes);
+        let send = add(Step::Operation(from, Kind::Send { to, bytes, tag }))?;
+        let kind = Kind::Receive { from: Some(from), tag: Some(tag) };
+        let receive = add(Step::Operation(to, kind))?;
+        let after = plan.after(transfer);
+        for &before in after {
+            is_passed_on[before as usize] = true;
+            add(Step::Behind(send, receives[before as usize]))?;
+        }
+        if after.is_empty() {
+            add(Step::BehindBegin(send, from))?;
+        }
+        add(Step::BehindBegin(receive, to))?;
+        add(Step::BeforeEnd(send, from))?;
+        receives.push(receive);
+        (is_busy[from as usize], is_busy[to as usize]) = (true, true);
+    }
+    // A rank that has passed on what it received has ended its receive.
+    for (index, transfer) in plan.transfers.iter().enumerate().filter(|(i, _)| !is_passed_on[*i]) {
+        add(Step::BeforeEnd(receives[index], transfer.to))?;
+    }
+    for rank in (0..ranks).filter(|&rank| !is_busy[rank as usize]) {
+        add(Step::Idle(rank))?;
+    }
+    Ok(())
+}
+
+/// Returns the time of a collective among ranks of one host that begin it together.
+fn time_within_host(plan: &Plan, ranks: u32, placement: &Placement) -> Result<Picos, String> {
+    let (mut operations, mut waits) = (Vec::new(), Vec::new());
+    add_messages(plan, ranks, 0, &mut |step| {
+        match step {
+            Step::Operation(rank, kind) => {
+                operations.push(Operation { rank, place: 0, kind });
+                return Ok(operations.len() as u32 - 1);
+            }
+            Step::Behind(of, before) => waits.push(Wait { of, before, started: false }),
+            Step::BehindBegin(..) | Step::BeforeEnd(..) | Step::Idle(_) => {}
+        }
+        Ok(0)
+    })?;
+    let names = Names::Numbers(String::new());
+    let placement = Placement { ranks_per_host: ranks, ..*placement };
+    let schedule = Schedule { ranks, operations, waits, names };
+    matching::run(&schedule, &placement).map(|matched| matched.lasts).map_err(|error| error.what)
+}
+
+/// Checks the version of a trace.
+fn check(metadata: &GlobalMetadata) -> Result<(), String> {
+    let schema = metadata.attr.iter().find(|attr| attr.name == "schema");
+    let schema = schema.and_then(|attr| match &attr.value {
+        Some(Value::String(text)) => Some(text.as_str()),
+        _ => None,
+    });
+    // Chakra's converter writes no version, but the schema of PyTorch's trace.
+    let is_known = match metadata.version.as_str() {
+        "" => schema.is_none_or(|schema| schema.ends_with(VERSION)),
+        version => version == VERSION,
+    };
+    if is_known {
+        return Ok(());
+    }
+    let found = if metadata.version.is_empty() { schema.unwrap_or("") } else { &metadata.version };
+    Err(format!(
+        "schema `{found}`, expected {VERSION}; convert the trace with Chakra of that version"
+    ))
+}
+
+/// Returns the kind of a collective by its number in the schema.
+fn collective(number: u64) -> Result<CollectiveKind, String> {
+    Ok(match number {
+        0 => CollectiveKind::AllReduce,
+        1 => CollectiveKind::Reduce,
+        2 => CollectiveKind::AllGather,
+        3 => CollectiveKind::Gather,
+        4 => CollectiveKind::Scatter,
+        5 => CollectiveKind::Broadcast,
+        6 => CollectiveKind::AllToAll,
+        7 | 8 => CollectiveKind::ReduceScatter,
+        9 => CollectiveKind::Barrier,
+        other => return Err(format!("comm_type is {other}, expected 0 to 9")),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,475 @@
+use super::*;
+use crate::sim::{FlowResult, Results, SimConfig, Simulation};
+use crate::topology::Topology;
+use crate::workload::{JobTimes, MessageTimes};
+use proptest::prelude::*;
+use squall_base::Rate;
+
+/// Returns a node of a trace: number, name, kind, data dependencies and attributes.
+fn node(id: u64, name: &str, kind: i32, after: &[u64], attr: &[(&str, Value)]) -> Node {
+    let attr = attr.iter().map(|(name, value)| Attribute::new(name, value.clone()));
+    Node {
+        id,
+        name: name.to_owned(),
+        kind,
+        data_deps: after.to_vec(),
+        attr: attr.collect(),
+        ..Node::default()
+    }
+}
+
+fn compute(id: u64, micros: u64, after: &[u64]) -> Node {
+    Node { duration_micros: micros, ..node(id, "compute", 4, after, &[]) }
+}
+
+fn collective(id: u64, kind: i64, bytes: u64, group: &str, after: &[u64]) -> Node {
+    let attr = [
+        ("comm_type", Value::Int64(kind)),
+        ("comm_size", Value::Uint64(bytes)),
+        ("pg_name", Value::String(group.to_owned())),
+    ];
+    node(id, "sum", 7, after, &attr)
+}
+
+fn message(id: u64, sends: bool, peer: u32, tag: u32, after: &[u64]) -> Node {
+    let (name, kind, role) =
+        if sends { ("send", 5, "comm_dst") } else { ("receive", 6, "comm_src") };
+    let attr = [
+        ("comm_size", Value::Int64(1000)),
+        (role, Value::Int32(peer.cast_signed())),
+        ("comm_tag", Value::Uint32(tag)),
+    ];
+    node(id, name, kind, after, &attr)
+}
+
+/// Writes a trace.
+fn trace(nodes: &[Node]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let metadata = GlobalMetadata { version: VERSION.to_owned(), attr: Vec::new() };
+    messages::write(&mut bytes, &metadata).expect("memory");
+    nodes.iter().for_each(|node| messages::write(&mut bytes, node).expect("memory"));
+    bytes
+}
+
+/// Reads the traces of a job.
+fn read_all(
+    traces: &[Vec<u8>],
+    groups: &str,
+    options: &ChakraOptions,
+) -> Result<Schedule, FormatError> {
+    let groups = serde_json::from_str(groups).expect("groups");
+    let mut job = JobReader::new("job.%d.et", traces.len() as u32, groups);
+    for (rank, trace) in (0..).zip(traces) {
+        job.rank(rank, trace.as_slice()).map_err(|what| FormatError {
+            file: job.names.file(rank),
+            line: 0,
+            what,
+        })?;
+    }
+    job.finish(options)
+}
+
+fn refused(traces: &[Vec<Node>]) -> String {
+    let traces: Vec<_> = traces.iter().map(|nodes| trace(nodes)).collect();
+    let placed = read_all(&traces, "{}", &ChakraOptions::default())
+        .and_then(|schedule| schedule.place(Placement::default(), 64));
+    placed.expect_err("it is wrong").to_string()
+}
+
+/// Simulates a job over links of 100 Gb/s and a microsecond, and switches without latency.
+fn simulate(schedule: Schedule, placement: Placement) -> (Results, JobTimes) {
+    let hosts = placement.hosts(schedule.ranks()).max(2);
+    let (job, workload) = schedule.place(placement, hosts).expect("it ends");
+    let star = Topology::star(hosts, Rate::gbps(100), Picos::micros(1), Picos::ZERO);
+    let results = Simulation::new(&SimConfig::new(star), &workload).expect("fits").run(&mut ());
+    let times = |flow: &FlowResult| {
+        let started = flow.start.expect("started");
+        let sent = started + flow.fct.expect("ended");
+        MessageTimes { started, sent, arrived: started + flow.received.expect("ended") }
+    };
+    let times = job.times(&results.flows.iter().map(times).collect::<Vec<_>>());
+    let makespan = results.makespan.expect("whole").as_micros();
+    assert!((times.lasted_us - makespan).abs() < 1e-6, "{} {makespan}", times.lasted_us);
+    (results, times)
+}
+
+fn run(traces: &[Vec<Node>], groups: &str, options: &ChakraOptions) -> (Results, JobTimes) {
+    let traces: Vec<_> = traces.iter().map(|nodes| trace(nodes)).collect();
+    let schedule = read_all(&traces, groups, options).expect("traces");
+    simulate(schedule, options.placement)
+}
+
+#[test]
+fn ranks_compute_and_send_each_other_messages() {
+    let first =
+        vec![compute(4, 30, &[]), message(9, true, 1, 7, &[4]), message(5, false, 1, 8, &[])];
+    // A node may depend on one further down, and on a caller that is not in the file.
+    let mut last = compute(1, 5, &[2]);
+    last.ctrl_deps = vec![77];
+    let second = vec![message(3, true, 0, 8, &[1]), last, message(2, false, 0, 7, &[])];
+    let (results, times) = run(&[first, second], "{}", &ChakraOptions::default());
+    let starts: Vec<f64> =
+        results.flows.iter().map(|flow| flow.start.expect("started").as_micros()).collect();
+    let received = results.flows[0].received.expect("arrived").as_micros();
+    assert_eq!(starts[0], 30.0);
+    assert!((starts[1] - (30.0 + received + 5.0)).abs() < 1e-6, "{starts:?} {received}");
+    assert_eq!(times.without_network_us, 35.0);
+    assert!((times.network_share() - (1.0 - 35.0 / times.lasted_us)).abs() < 1e-9);
+    assert_eq!((times.ranks[0].computing_us, times.ranks[1].computing_us), (30.0, 5.0));
+    // The second rank waits for the first one, which computes.
+    assert!((times.ranks[1].waiting_us - 30.0).abs() < 1e-6, "{times:?}");
+}
+
+/// A ring over p ranks takes 2 (p - 1) hops, each of which is the time of n / p bytes on a link and
+/// a path's latency: the first packet of a message passes two links and is sent twice.
+#[test]
+fn a_ring_takes_the_time_of_its_hops() {
+    let (ranks, bytes) = (8u64, 8 << 20);
+    let all = vec![vec![collective(0, 0, bytes, "", &[])]; ranks as usize];
+    let (results, times) = run(&all, "{}", &ChakraOptions::default());
+    let share = bytes / ranks;
+    let packets = share.div_ceil(4096 - 64);
+    let on_link = |bytes: u64| bytes as f64 * 8.0 / 100e3;
+    let hop = on_link(share + 64 * packets) + on_link(4096) + 2.0;
+    let acknowledgement = 2.0 + 2.0 * on_link(64);
+    let expected = 2.0 * (ranks - 1) as f64 * hop + acknowledgement;
+    assert_eq!(results.flows.len() as u64, 2 * (ranks - 1) * ranks);
+    let measured = times.lasted_us;
+    assert!((measured / expected - 1.0).abs() < 0.01, "{measured} us, expected {expected} us");
+    assert_eq!(times.without_network_us, 0.0);
+    let rank = &times.ranks[3];
+    assert!(rank.exposed_us > 0.99 * measured && rank.computing_us == 0.0, "{rank:?}");
+}
+
+/// Rank and host of a collective within a host: 2 (p - 1) copies of n / p bytes, with their latency.
+#[test]
+fn a_collective_within_a_host_takes_the_time_of_its_copies() {
+    let inner_latency = Picos::nanos(500);
+    let placement = Placement { ranks_per_host: 4, inner_rate: Rate::gbps(80), inner_latency };
+    let options = ChakraOptions { placement, ..ChakraOptions::default() };
+    let groups = r#"{"1": [0, 1, 2, 3], "2": [4, 5, 6, 7]}"#;
+    let of = |rank: u32, group: &str| {
+        let late = if rank == 2 { 50 } else { 10 };
+        let mut nodes =
+            vec![compute(0, late, &[]), collective(1, 0, 40_000, group, &[0]), compute(2, 5, &[1])];
+        nodes.extend((rank == 0).then(|| message(3, true, 4, 0, &[2])));
+        nodes.extend((rank == 4).then(|| message(3, false, 0, 0, &[])));
+        nodes
+    };
+    let all: Vec<_> = (0..8).map(|rank| of(rank, if rank < 4 { "1" } else { "2" })).collect();
+    let (results, times) = run(&all, groups, &options);
+    // Ten thousand bytes take a microsecond.
+    let sum = 6.0 * (1.0 + 0.5);
+    assert_eq!(results.flows.len(), 1);
+    let start = results.flows[0].start.expect("started").as_micros();
+    assert!((start - (50.0 + sum + 5.0)).abs() < 1e-6, "{start}");
+    assert!((times.ranks[1].exposed_us - sum).abs() < 1e-6, "{:?}", times.ranks[1]);
+    assert!((times.ranks[1].computing_us - 15.0).abs() < 1e-6, "{:?}", times.ranks[1]);
+}
+
+/// Collectives of one group run one after another, and those of two groups beside each other.
+#[test]
+fn a_group_runs_its_collectives_in_turn() {
+    let groups = r#"{"1": [0, 1], "2": [1, 0]}"#;
+    let lasts = |names: [&str; 2]| {
+        let nodes = vec![
+            collective(0, 0, 4 << 20, names[0], &[]),
+            collective(1, 0, 4 << 20, names[1], &[]),
+        ];
+        let (results, times) = run(&[nodes.clone(), nodes], groups, &ChakraOptions::default());
+        let starts = results.flows.iter().map(|flow| flow.start.expect("started").as_micros());
+        (starts.filter(|start| *start == 0.0).count(), times.lasted_us)
+    };
+    let ((in_turn, _), (beside, _)) = (lasts(["1", "1"]), lasts(["1", "2"]));
+    assert_eq!((in_turn, beside), (2, 4));
+}
+
+/// All algorithms end over hosts of two ranks each, and messages of a chunk are no longer than it.
+#[test]
+fn every_collective_ends_between_hosts_of_several_ranks() {
+    let placement = Placement { ranks_per_host: 2, ..Placement::default() };
+    for text in [
+        "",
+        "all-reduce=tree,all-gather=direct,reduce-scatter=direct,broadcast=tree,reduce=tree",
+        "all-reduce=double-binary-tree,all-gather=halving-doubling,reduce-scatter=halving-doubling",
+        "all-reduce=hierarchical,all-gather=hierarchical,reduce-scatter=hierarchical",
+        "all-reduce=halving-doubling",
+        "all-reduce=direct",
+    ] {
+        let algorithms = text.parse().expect(text);
+        let options = ChakraOptions { placement, algorithms, chunk: 3000, groups: None };
+        let kinds: Vec<Node> =
+            (0..10).map(|kind| collective(kind as u64, kind, 20_000, "0", &[])).collect();
+        let (results, times) = run(&vec![kinds; 8], "{}", &options);
+        assert!(results.flows.iter().all(|flow| flow.bytes <= 3000), "{text}");
+        assert!(times.lasted_us > 20.0, "{text}: {times:?}");
+    }
+}
+
+#[test]
+fn computations_of_the_host_run_beside_those_of_the_accelerator() {
+    let lasts = |on_host: bool| {
+        let attr = [("is_cpu_op", Value::Bool(on_host))];
+        let other = Node { duration_micros: 20, ..node(1, "other", 4, &[], &attr) };
+        let nodes = vec![compute(0, 30, &[]), other, message(2, true, 1, 0, &[0, 1])];
+        let all = [nodes, vec![message(0, false, 0, 0, &[])]];
+        let (results, times) = run(&all, "{}", &ChakraOptions::default());
+        (results.flows[0].start.expect("started").as_micros(), times.ranks[0].computing_us)
+    };
+    assert_eq!((lasts(true), lasts(false)), ((30.0, 30.0), (50.0, 50.0)));
+}
+
+#[test]
+fn process_groups_may_come_from_pytorch() {
+    let values = r#"['[{"pg_name": "5", "ranks": [0, 1]}, {"pg_name": "0", "ranks": []}]']"#;
+    let inputs = Some(messages::Inputs { values: values.to_owned() });
+    let init = Node { inputs, ..node(0, "## process_group:init ##", 1, &[], &[]) };
+    let nodes = vec![init, collective(1, 0, 9000, "5", &[0])];
+    let (results, _) =
+        run(&[nodes.clone(), nodes, vec![compute(0, 1, &[])]], "{}", &ChakraOptions::default());
+    assert_eq!(results.flows.len(), 4);
+}
+
+#[test]
+fn mistakes_are_named_by_file_and_node() {
+    let with = |attr: &[(&str, Value)]| refused(&[vec![node(3, "x", 7, &[], attr)], vec![]]);
+    let lone = |node: Node| refused(&[vec![node], vec![]]);
+    for (message, expected) in [
+        (
+            lone(compute(1, 1, &[2])),
+            "job.0.et: node 1 `compute`: it depends on node 2, which is not in the file",
+        ),
+        (
+            lone(node(1, "y", 11, &[], &[])),
+            "job.0.et: node 1 `y`: it is of kind 11, expected 1 to 7",
+        ),
+        (
+            lone(node(1, "y", 8, &[], &[])),
+            "an operation of storage, which is not simulated; remove",
+        ),
+        (
+            with(&[]),
+            "job.0.et: node 3 `x`: it has no attribute comm_type, which a node of its kind needs",
+        ),
+        (with(&[("comm_type", Value::Int64(0))]), "node 3 `x`: it has no attribute comm_size"),
+        (with(&[("comm_type", Value::Int64(10))]), "comm_type is 10, expected 0 to 9"),
+        (
+            with(&[("comm_type", Value::String("a".into()))]),
+            "comm_type is no number, expected a whole one",
+        ),
+        (lone(message_to(7)), "comm_dst is 7, expected a rank from 0 to 1"),
+        (
+            lone(node(1, "y", 5, &[], &[("comm_src", Value::Int32(1))])),
+            "comm_src is 1, expected 0: the rank of its file",
+        ),
+        (
+            refused(&[vec![compute(1, 1, &[]), compute(1, 1, &[])]]),
+            "node 1 `compute`: a node before it has the same number",
+        ),
+        (
+            lone(collective(1, 0, 8, "9", &[])),
+            "job.0.et: node 1 `sum`: there is no process group 9; list its ranks in a file (--comm-groups)",
+        ),
+        (
+            lone(collective(1, 0, 8, "", &[])),
+            "job.0.et: node 1 `sum`: it waits for rank 1, which takes part in 0 collectives of process group of all \
+             ranks, and this is number 1; trace all ranks",
+        ),
+        (
+            refused(&[vec![collective(1, 0, 8, "", &[])], vec![collective(2, 0, 9, "", &[])]]),
+            "job.1.et: node 2 `sum`: collective number 1 of process group of all ranks is all-reduce of 9 bytes on rank 1, \
+             and all-reduce of 8 bytes on rank 0; expected the same",
+        ),
+        (
+            refused(&[vec![compute(1, 1, &[2]), compute(2, 1, &[1])], vec![]]),
+            "job.0.et: operations that wait for each other: rank 0 (node 1 `compute`), rank 0 (node 2 `compute`)",
+        ),
+        (
+            refused(&[
+                vec![message(1, false, 1, 5, &[]), message(2, true, 1, 6, &[1])],
+                vec![message(3, false, 0, 6, &[]), message(4, true, 0, 5, &[3])],
+            ]),
+            "job.0.et: the job cannot finish: rank 0 (node 1 `receive`) waits for a message from rank 1 with tag 5: rank 1 \
+             (node 4 `send`), which would send it, waits itself; rank 1 (node 3 `receive`) waits for a message from rank 0 \
+             with tag 6: rank 0 (node 2 `send`), which would send it, waits itself",
+        ),
+        (
+            refused(&[vec![message(1, true, 1, 5, &[])], vec![]]),
+            "job.0.et: rank 0 (node 1 `send`) sends to rank 1 with tag 5, and no matching receive is left",
+        ),
+        (refused(&[vec![compute(1, 1, &[])]]), "job.%d.et: no message between hosts"),
+    ] {
+        assert!(message.contains(expected), "{message}\nexpected {expected}");
+    }
+}
+
+fn message_to(peer: u32) -> Node {
+    message(1, true, peer, 0, &[])
+}
+
+#[test]
+fn other_files_are_refused() {
+    let options = ChakraOptions::default();
+    let refused =
+        |bytes: Vec<u8>| read_all(&[bytes], "{}", &options).expect_err("no trace").to_string();
+    let other = GlobalMetadata { version: "0.0.5".to_owned(), attr: Vec::new() };
+    let mut bytes = Vec::new();
+    messages::write(&mut bytes, &other).expect("memory");
+    assert_eq!(
+        refused(bytes),
+        "job.0.et: schema `0.0.5`, expected 0.0.4; convert the trace with Chakra of that version"
+    );
+    let schema = |text: &str| GlobalMetadata {
+        version: String::new(),
+        attr: vec![Attribute::new("schema", Value::String(text.to_owned()))],
+    };
+    assert!(check(&schema("1.0.2-chakra.0.0.4")).is_ok(), "as the converter writes it");
+    assert!(check(&schema("1.0.2-chakra.0.0.7")).is_err());
+    assert!(refused(Vec::new()).contains("the file is empty; expected a Chakra trace"));
+    assert!(refused(b"num_ranks 2\nrank 0 {}".to_vec()).contains("job.0.et: the metadata: "));
+    assert!(refused(vec![0xff; 9]).contains("its length is more than"));
+    let whole = trace(&[compute(1, 5, &[]), compute(2, 5, &[1])]);
+    let cut = refused(whole[..whole.len() - 3].to_vec());
+    assert_eq!(
+        cut,
+        "job.0.et: the message behind node 1 `compute`: the file ends within it: it was cut off; write the file again"
+    );
+}
+
+#[test]
+fn ranks_are_the_files_that_exist() {
+    let folder = std::env::temp_dir().join(format!("squall-chakra-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let training = Training { data: 1, ..small() };
+    training.write(&folder, "job").expect("traces");
+    let count = |name: &str| count_ranks(&folder.join(name));
+    assert_eq!(count("job.%d.et"), Ok(4));
+    assert!(
+        count("job.0.et").expect_err("one rank").contains("expected %d in place of its number")
+    );
+    assert!(count("other.%d.et").expect_err("none").contains("expected one for each rank"));
+    let groups = Some(folder.join("job.groups.json"));
+    let options = ChakraOptions { groups, ..ChakraOptions::default() };
+    assert_eq!(read(&folder.join("job.%d.et"), &options).expect("traces").ranks(), 4);
+    std::fs::remove_file(folder.join("job.2.et")).expect("it was there");
+    let missing = count("job.%d.et").expect_err("a gap");
+    assert_eq!(missing, "rank 2 has no file, and rank 3 has; expected one for each rank from 0 on");
+    let groups = folder.join("bad.json");
+    for (text, expected) in [
+        ("{\"1\": [0, 4]}", "bad.json: group 1 has rank 4, expected 0 to 3"),
+        ("{\"1\": [0, 0]}", "group 1 has rank 0 twice, expected once"),
+        ("{\"1\": []}", "group 1 has no rank, expected one at least"),
+        ("\n{\"1\": 3}", "bad.json:2: "),
+    ] {
+        std::fs::write(&groups, text).expect("written");
+        let message = read_groups(&groups, 4).expect_err(text).to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+/// A training step that is small enough for a test.
+fn small() -> Training {
+    Training {
+        layers: 4,
+        hidden: 64,
+        key_value: 16,
+        feed_forward: 128,
+        vocabulary: 100,
+        sequence: 128,
+        microbatches: 4,
+        tensor: 2,
+        pipeline: 2,
+        data: 4,
+        bucket: 20_000,
+        tflops: 0.01,
+    }
+}
+
+/// A training step of eight hosts with two ranks each sends the bytes that its numbers say.
+#[test]
+fn a_training_step_sends_what_its_numbers_say() {
+    let training = small();
+    let (groups, ranks) = (training.groups(), training.ranks());
+    let traces: Vec<Vec<u8>> = (0..ranks)
+        .map(|rank| {
+            let mut bytes = Vec::new();
+            training.write_rank(rank, &mut bytes).expect("memory");
+            bytes
+        })
+        .collect();
+    let placement = Placement { ranks_per_host: 2, ..Placement::default() };
+    let options = ChakraOptions { placement, ..ChakraOptions::default() };
+    let groups = serde_json::to_string(&groups).expect("text");
+    let (results, times) =
+        simulate(read_all(&traces, &groups, &options).expect("traces"), placement);
+    let sent: u64 = results.flows.iter().filter(|flow| flow.src == 0).map(|flow| flow.bytes).sum();
+    let bytes = training.bytes();
+    let expected = 2 * (bytes.pipeline + bytes.data);
+    assert!(sent.abs_diff(expected) < expected / 1000 + 100, "{sent} bytes, expected {expected}");
+    assert_eq!(training.parameters(), 4 * (2 * 64 * 80 + 3 * 64 * 128) + 2 * 100 * 64);
+    let [attention, feed_forward] = training.layer_parameters();
+    assert_eq!((attention, feed_forward), (10_240, 24_576));
+    // Every rank computes forward and backward, three times the time of a forward pass; rounding is
+    // to microseconds.
+    let tokens = 128.0;
+    let scores = 2.0 * tokens * tokens * 64.0;
+    let flops = 2.0 * tokens * (attention + feed_forward) as f64 + scores;
+    let seconds = 3.0 * flops * 2.0 * 4.0 / (0.01e12 * 2.0);
+    let first = &times.ranks[0];
+    assert!((first.computing_us / (seconds * 1e6) - 1.0).abs() < 0.01, "{first:?} {seconds}");
+    // With four microbatches and two stages, a fifth of the time is the bubble.
+    let computing = times.ranks.iter().map(|rank| rank.computing_us).fold(0.0, f64::max);
+    assert!(times.lasted_us > 1.2 * computing, "{times:?}");
+    assert!(times.ranks.iter().all(|rank| rank.exposed_us > 0.0 && rank.waiting_us > 0.0));
+}
+
+/// Reads a hundred thousand nodes of many ranks.
+#[test]
+fn many_nodes_are_read() {
+    let nodes: Vec<Node> = (0..1000)
+        .map(|id| {
+            let after = if id == 0 { vec![] } else { vec![id - 1] };
+            if id % 100 == 99 {
+                collective(id, 0, 4096, "", &after)
+            } else {
+                compute(id, 1, &after)
+            }
+        })
+        .collect();
+    let traces = vec![trace(&nodes); 100];
+    let schedule = read_all(&traces, "{}", &ChakraOptions::default()).expect("traces");
+    // Ten collectives have a begin and an end on each rank, and 198 messages of each rank.
+    assert_eq!(schedule.len(), 100 * (990 + 10 * (2 + 2 * 198)));
+    let (job, _) = schedule.place(Placement::default(), 100).expect("it ends");
+    assert_eq!(job.lasts(), Picos::micros(990));
+}
+
+proptest! {
+    /// No file makes the reader or the matching panic.
+    #[test]
+    fn changed_traces_are_read_or_refused(
+        changes in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..6),
+        (length, which) in (any::<usize>(), 0usize..2),
+    ) {
+        let nodes = |rank: u32| vec![
+            compute(4, 30, &[]),
+            if rank == 0 { message(9, true, 1, 7, &[4]) } else { message(9, false, 0, 7, &[4]) },
+            collective(5, 6, 100, "0", &[9]),
+        ];
+        let mut traces = [trace(&nodes(0)), trace(&nodes(1))];
+        let bytes = &mut traces[which];
+        for &(at, byte) in &changes {
+            let at = at % bytes.len();
+            bytes[at] = byte;
+        }
+        if length % 4 == 0 {
+            bytes.truncate(length / 4 % bytes.len());
+        }
+        let placement = Placement { ranks_per_host: 1 + (length % 2) as u32, ..Placement::default() };
+        let options = ChakraOptions { placement, ..ChakraOptions::default() };
+        if let Ok(schedule) = read_all(&traces, "{}", &options) {
+            let _ = schedule.place(placement, 2);
+        }
+    }
+}

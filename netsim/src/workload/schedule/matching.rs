@@ -1,0 +1,443 @@
+//! Runs a schedule: over a network without delays, to match messages with receives and to check
+//! that the schedule ends; or with the times that messages took in a simulation, to see what each
+//! rank did when.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+
+use super::times::MessageTimes;
+use super::{Kind, NONE, PS, Placement, Schedule};
+use crate::Picos;
+use crate::formats::FormatError;
+
+/// Maximum number of operations that an error names.
+const SHOWN: usize = 8;
+
+/// Result of matching the sends of a schedule with its receives.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(in crate::workload) struct Matched {
+    /// Index of the receive that matches each send; `u32::MAX` for other operations.
+    receives: Vec<u32>,
+    /// Time at which the last operation ended.
+    pub(in crate::workload) lasts: Picos,
+}
+
+impl Matched {
+    /// Returns the receive that matches send `send`.
+    pub(in crate::workload) fn receive_of(&self, send: u32) -> u32 {
+        self.receives[send as usize]
+    }
+}
+
+/// Part of a run of a schedule that a rank spends with one operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Activity {
+    /// The rank computes.
+    Computes,
+    /// A message to or from the rank is on its way.
+    Communicates,
+}
+
+/// An event of an operation. Events of one time are handled in this order, and in that of the
+/// operations.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum OperationEvent {
+    /// The message of a receive arrives.
+    Arrives,
+    Ends,
+    /// The operation begins, because no operation is left for which it waits.
+    Begins,
+}
+
+/// Matches the messages of a schedule.
+///
+/// # Errors
+/// Returns the operations that wait for ever and what they wait for, or a message without a
+/// receive.
+pub(in crate::workload) fn run(
+    schedule: &Schedule,
+    placement: &Placement,
+) -> Result<Matched, FormatError> {
+    let any =
+        |kind: Kind| matches!(kind, Kind::Receive { from, tag } if from.is_none() || tag.is_none());
+    let wildcards = schedule.operations.iter().filter(|of| any(of.kind)).map(|of| of.rank);
+    let matching = Matching {
+        receives: vec![NONE; schedule.operations.len()],
+        posted: HashMap::new(),
+        unexpected: HashMap::new(),
+        wildcards: wildcards.collect(),
+    };
+    let mut run = Run::new(schedule, placement, Messages::Matching(matching));
+    let lasts = run.finish(&mut |_, _, _, _| {});
+    let Messages::Matching(matching) = &mut run.messages else { return Ok(Matched::default()) };
+    let receives = std::mem::take(&mut matching.receives);
+    run.report_remaining()?;
+    Ok(Matched { receives, lasts })
+}
+
+/// Runs a schedule with the times that its messages took in a simulation, in the order of its flows.
+/// Calls `record` with the rank, what it does, and from when to when. Returns when the last
+/// operation ended.
+pub(super) fn replay(
+    schedule: &Schedule,
+    placement: &Placement,
+    matched: &Matched,
+    times: &[MessageTimes],
+    record: &mut dyn FnMut(u32, Activity, Picos, Picos),
+) -> Picos {
+    let mut next = 0;
+    let flow_of = |operation: &super::Operation| match operation.kind {
+        Kind::Send { to, .. } if !placement.is_inner(operation.rank, to) => {
+            next += 1;
+            next - 1
+        }
+        _ => NONE,
+    };
+    let flows = schedule.operations.iter().map(flow_of).collect();
+    let messages = Messages::Recorded { receives: &matched.receives, times, flows };
+    Run::new(schedule, placement, messages).finish(record)
+}
+
+/// Key of a queue of messages or receives: the receiving rank, with source and tag unless the rank
+/// has a receive that takes any.
+type Key = (u32, Option<(u32, u64)>);
+
+/// Messages and receives that wait for each other.
+struct Matching {
+    receives: Vec<u32>,
+    /// Receives without a message, and (next field) messages without a receive with the times of
+    /// their arrival, in their order.
+    posted: HashMap<Key, VecDeque<u32>>,
+    unexpected: HashMap<Key, VecDeque<(u32, Picos)>>,
+    /// Ranks that have a receive from any source or with any tag.
+    wildcards: HashSet<u32>,
+}
+
+impl Matching {
+    fn key(&self, rank: u32, from: u32, tag: u64) -> Key {
+        (rank, (!self.wildcards.contains(&rank)).then_some((from, tag)))
+    }
+}
+
+/// Source of the times and receives of messages.
+enum Messages<'a> {
+    /// Messages between hosts take no time, and are matched.
+    Matching(Matching),
+    Recorded {
+        receives: &'a [u32],
+        times: &'a [MessageTimes],
+        /// Number of the flow of each send between hosts.
+        flows: Vec<u32>,
+    },
+}
+
+/// For each operation, those that wait for it.
+struct Dependents {
+    first: Vec<u32>,
+    operations: Vec<u32>,
+}
+
+impl Dependents {
+    fn new(schedule: &Schedule, started: bool) -> Self {
+        let mut first = vec![0u32; schedule.operations.len() + 1];
+        let waits = || schedule.waits.iter().filter(|wait| wait.started == started);
+        waits().for_each(|wait| first[wait.before as usize + 1] += 1);
+        for index in 1..first.len() {
+            first[index] += first[index - 1];
+        }
+        let mut next = first.clone();
+        let mut operations = vec![0; first[first.len() - 1] as usize];
+        for wait in waits() {
+            let place = &mut next[wait.before as usize];
+            operations[*place as usize] = wait.of;
+            *place += 1;
+        }
+        Self { first, operations }
+    }
+
+    fn range(&self, of: u32) -> core::ops::Range<usize> {
+        self.first[of as usize] as usize..self.first[of as usize + 1] as usize
+    }
+}
+
+struct Run<'a> {
+    schedule: &'a Schedule,
+    placement: &'a Placement,
+    /// Number of operations that each operation still waits for.
+    missing: Vec<u32>,
+    /// Operations that wait for the beginning of each operation, and (next field) for its end.
+    after_begin: Dependents,
+    after_end: Dependents,
+    ended: Vec<bool>,
+    /// True for receives that were posted, or whose message has arrived: the other half ends them.
+    is_half_done: Vec<bool>,
+    due: BinaryHeap<Reverse<(Picos, OperationEvent, u32)>>,
+    /// Time from which each processor of a rank is free; `None` is the one that copies messages.
+    processors: HashMap<(u32, Option<u32>), Picos>,
+    messages: Messages<'a>,
+}
+
+/// Receives the parts of a run: the rank, what it does, and from when to when.
+type Record<'a> = &'a mut dyn FnMut(u32, Activity, Picos, Picos);
+
+impl<'a> Run<'a> {
+    fn new(schedule: &'a Schedule, placement: &'a Placement, messages: Messages<'a>) -> Self {
+        let count = schedule.operations.len();
+        let mut run = Self {
+            schedule,
+            placement,
+            missing: vec![0; count],
+            after_begin: Dependents::new(schedule, true),
+            after_end: Dependents::new(schedule, false),
+            ended: vec![false; count],
+            is_half_done: vec![false; count],
+            due: BinaryHeap::new(),
+            processors: HashMap::new(),
+            messages,
+        };
+        schedule.waits.iter().for_each(|wait| run.missing[wait.of as usize] += 1);
+        for place in 0..count as u32 {
+            if run.missing[place as usize] == 0 {
+                run.schedule_event(Picos::ZERO, OperationEvent::Begins, place);
+            }
+        }
+        run
+    }
+
+    /// Runs until no event is left. Returns the time of the last one.
+    fn finish(&mut self, record: Record<'_>) -> Picos {
+        let mut last = Picos::ZERO;
+        while let Some(Reverse((now, what, place))) = self.due.pop() {
+            last = now;
+            match what {
+                OperationEvent::Arrives => self.complete_half(now, place),
+                OperationEvent::Begins => self.begin(now, place, record),
+                OperationEvent::Ends => {
+                    self.ended[place as usize] = true;
+                    self.release(now, false, place);
+                }
+            }
+        }
+        last
+    }
+
+    fn schedule_event(&mut self, at: Picos, what: OperationEvent, place: u32) {
+        self.due.push(Reverse((at, what, place)));
+    }
+
+    fn release(&mut self, now: Picos, started: bool, place: u32) {
+        let dependents = if started { &self.after_begin } else { &self.after_end };
+        for index in dependents.range(place) {
+            let dependents = if started { &self.after_begin } else { &self.after_end };
+            let waiting = dependents.operations[index];
+            let missing = &mut self.missing[waiting as usize];
+            *missing -= 1;
+            if *missing == 0 {
+                self.schedule_event(now, OperationEvent::Begins, waiting);
+            }
+        }
+    }
+
+    /// Occupies a processor of a rank for some time. Returns when it begins and ends.
+    fn occupy(&mut self, now: Picos, of: (u32, Option<u32>), time: Picos) -> (Picos, Picos) {
+        let free = self.processors.entry(of).or_default();
+        let from = now.max(*free);
+        *free = from + time;
+        (from, *free)
+    }
+
+    fn begin(&mut self, now: Picos, place: u32, record: Record<'_>) {
+        self.release(now, true, place);
+        let operation = self.schedule.operations[place as usize];
+        let rank = operation.rank;
+        match operation.kind {
+            Kind::Calc { ns, cpu } => {
+                let time = Picos(ns.saturating_mul(PS));
+                let (from, to) = self.occupy(now, (rank, Some(cpu)), time);
+                record(rank, Activity::Computes, from, to);
+                self.schedule_event(to, OperationEvent::Ends, place);
+            }
+            Kind::Delay { time, exchanges } => {
+                if exchanges {
+                    record(rank, Activity::Communicates, now, now + time);
+                }
+                self.schedule_event(now + time, OperationEvent::Ends, place);
+            }
+            Kind::Send { to, bytes, tag } => {
+                let (from, sent, arrived) = self.message(now, place, rank, to, bytes);
+                record(rank, Activity::Communicates, from, sent);
+                record(to, Activity::Communicates, from, arrived);
+                self.schedule_event(sent.max(now), OperationEvent::Ends, place);
+                let receive = match &mut self.messages {
+                    Messages::Recorded { receives, .. } => Some(receives[place as usize]),
+                    Messages::Matching(matching) => {
+                        let key = matching.key(to, rank, tag);
+                        let posted = matching.posted.entry(key).or_default();
+                        let fits = |&receive: &u32| fits(self.schedule, place, receive);
+                        let receive = posted.iter().position(fits).and_then(|at| posted.remove(at));
+                        if posted.is_empty() {
+                            matching.posted.remove(&key);
+                        }
+                        match receive {
+                            Some(receive) => matching.receives[place as usize] = receive,
+                            None => {
+                                let unexpected = matching.unexpected.entry(key).or_default();
+                                unexpected.push_back((place, arrived));
+                            }
+                        }
+                        receive
+                    }
+                };
+                if let Some(receive) = receive {
+                    self.schedule_event(arrived.max(now), OperationEvent::Arrives, receive);
+                }
+            }
+            Kind::Receive { from, tag } => {
+                if let Messages::Matching(matching) = &mut self.messages {
+                    // A rank without wildcards has source and tag in every receive.
+                    let key = matching.key(rank, from.unwrap_or_default(), tag.unwrap_or_default());
+                    let unexpected = matching.unexpected.entry(key).or_default();
+                    let fits = |&(send, _): &(u32, Picos)| fits(self.schedule, send, place);
+                    let found = unexpected.iter().position(fits);
+                    let found = found.and_then(|at| unexpected.remove(at));
+                    if unexpected.is_empty() {
+                        matching.unexpected.remove(&key);
+                    }
+                    match found {
+                        Some((send, arrived)) => {
+                            matching.receives[send as usize] = place;
+                            self.schedule_event(arrived.max(now), OperationEvent::Arrives, place);
+                        }
+                        None => matching.posted.entry(key).or_default().push_back(place),
+                    }
+                }
+                self.complete_half(now, place);
+            }
+        }
+    }
+
+    /// Returns when a message begins to leave, when its sender is done with it, and when it has
+    /// arrived.
+    fn message(
+        &mut self,
+        now: Picos,
+        place: u32,
+        rank: u32,
+        to: u32,
+        bytes: u64,
+    ) -> (Picos, Picos, Picos) {
+        if self.placement.is_inner(rank, to) {
+            let (time, latency) = self.placement.copy(rank, to, bytes);
+            let (from, sent) = match time {
+                Picos::ZERO => (now, now),
+                time => self.occupy(now, (rank, None), time),
+            };
+            return (from, sent, sent + latency);
+        }
+        let recorded = match &self.messages {
+            Messages::Recorded { times, flows, .. } => times.get(flows[place as usize] as usize),
+            Messages::Matching(_) => None,
+        };
+        recorded.map_or((now, now, now), |times| (times.started, times.sent, times.arrived))
+    }
+
+    /// Ends a receive that was posted and whose message has arrived.
+    fn complete_half(&mut self, now: Picos, receive: u32) {
+        if std::mem::replace(&mut self.is_half_done[receive as usize], true) {
+            self.schedule_event(now, OperationEvent::Ends, receive);
+        }
+    }
+
+    /// Returns an error for operations that are left when no event is left.
+    fn report_remaining(&self) -> Result<(), FormatError> {
+        let Messages::Matching(matching) = &self.messages else { return Ok(()) };
+        let schedule = self.schedule;
+        let mut posted: Vec<u32> = matching.posted.values().flatten().copied().collect();
+        posted.sort_unstable();
+        if let Some(&first) = posted.first() {
+            let reasons = posted.iter().take(SHOWN).map(|&receive| self.reason(receive));
+            let mut what =
+                format!("the job cannot finish: {}", reasons.collect::<Vec<_>>().join("; "));
+            if posted.len() > SHOWN {
+                what += &format!("; and {} more receives", posted.len() - SHOWN);
+            }
+            return Err(schedule.fault(first, what));
+        }
+        // Each remaining operation waits for another remaining one, so there is a circle.
+        if let Some(first) = self.missing.iter().position(|&missing| missing > 0) {
+            let circle = self.circle(first as u32);
+            let shown = circle.iter().take(SHOWN).map(|&of| schedule.describe(of));
+            let mut what = format!(
+                "operations that wait for each other: {}",
+                shown.collect::<Vec<_>>().join(", ")
+            );
+            if circle.len() > SHOWN {
+                what += &format!(" and {} more", circle.len() - SHOWN);
+            }
+            return Err(schedule.fault(circle[0], what));
+        }
+        let unexpected = matching.unexpected.values().flatten();
+        let Some((send, _)) = unexpected.min() else { return Ok(()) };
+        let what = match schedule.operations[*send as usize].kind {
+            Kind::Send { to, tag, .. } => format!(
+                "{} sends to rank {to} with tag {tag}, and no matching receive is left; add the receive",
+                schedule.describe(*send)
+            ),
+            _ => String::new(),
+        };
+        Err(schedule.fault(*send, what))
+    }
+
+    /// Says for what a receive waits.
+    fn reason(&self, receive: u32) -> String {
+        let schedule = self.schedule;
+        let Kind::Receive { from, tag } = schedule.operations[receive as usize].kind else {
+            return String::new();
+        };
+        let from = from.map_or_else(|| "any rank".to_owned(), |rank| format!("rank {rank}"));
+        let tag = tag.map_or_else(|| "any tag".to_owned(), |tag| format!("tag {tag}"));
+        let late = (0..schedule.operations.len() as u32)
+            .filter(|&place| self.missing[place as usize] > 0)
+            .find(|&send| fits(schedule, send, receive));
+        let why = match late {
+            Some(send) => format!("{}, which would send it, waits itself", schedule.describe(send)),
+            None => "no message that fits is left".to_owned(),
+        };
+        format!("{} waits for a message from {from} with {tag}: {why}", schedule.describe(receive))
+    }
+
+    /// Returns operations that wait for each other in a circle, which begins behind `first`.
+    fn circle(&self, first: u32) -> Vec<u32> {
+        let left = self.schedule.waits.iter().filter(|wait| !self.ended[wait.before as usize]);
+        // One remaining wait of each operation is enough.
+        let before: HashMap<u32, u32> = left.map(|wait| (wait.of, wait.before)).collect();
+        let mut passed = HashMap::new();
+        let (mut way, mut place) = (Vec::new(), first);
+        loop {
+            if let Some(start) = passed.insert(place, way.len()) {
+                way.drain(..start);
+                way.sort_unstable();
+                return way;
+            }
+            way.push(place);
+            match before.get(&place) {
+                Some(&next) => place = next,
+                None => return way,
+            }
+        }
+    }
+}
+
+/// Returns whether a send and a receive match: in ranks and tag.
+fn fits(schedule: &Schedule, send: u32, receive: u32) -> bool {
+    let message = &schedule.operations[send as usize];
+    let wanted = &schedule.operations[receive as usize];
+    match (message.kind, wanted.kind) {
+        (Kind::Send { to, tag: of, .. }, Kind::Receive { from, tag }) => {
+            to == wanted.rank
+                && from.is_none_or(|from| from == message.rank)
+                && tag.is_none_or(|tag| tag == of)
+        }
+        _ => false,
+    }
+}
