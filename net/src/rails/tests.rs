@@ -487,3 +487,74 @@ fn impossible_cards_are_refused_with_the_reason() {
         RailPort::open(&config, &[card(11), absent], None, SecretRng::from_seed([1; 32])).unwrap();
     assert_eq!((port.rails().len(), report.warnings.len()), (1, 1), "{:?}", report.warnings);
 }
+
+#[test]
+fn dropped_datagrams_of_all_cards_are_counted() {
+    let cards = [card(15), card(16)];
+    let bind = SocketAddr::new(cards[0].ip, 0);
+    let config = PortConfig { bind, rcvbuf: 4096, ..PortConfig::default() };
+    let random = SecretRng::from_seed([1; 32]);
+    let (mut port, _) = RailPort::open(&config, &cards, None, random).unwrap();
+    let number = port.local_addr().port();
+    let sender = std::net::UdpSocket::bind((card(17).ip, 0)).unwrap();
+    let send = |count: u32| {
+        for card in &cards {
+            for _ in 0..count {
+                sender.send_to(&[0x10; 1000], (card.ip, number)).unwrap();
+            }
+        }
+    };
+    let mut drain = || {
+        let (mut received, mut overflow) = (0, 0);
+        // Loopback delivers at once, so that two empty calls find all.
+        let mut empty = 0;
+        while empty < 2 {
+            let report = port.recv_each(Time::ZERO, 64, &mut |meta, _| overflow = meta.overflow);
+            received += u32::try_from(report.packets).unwrap();
+            empty += u32::from(report.packets == 0);
+        }
+        (received, overflow)
+    };
+    send(300);
+    let (received, _) = drain();
+    // The kernel tells of drops with the next datagram.
+    send(1);
+    let (more, overflow) = drain();
+    assert_eq!((more, overflow), (2, 600 - received));
+    assert!(received < 500, "{received}: the buffers held nearly all");
+}
+
+/// An endpoint that is verified at its own address names another's, from which it can send, but not receive.
+#[test]
+fn an_address_counts_only_for_who_receives_there() {
+    let (liar, other, now) = (ip(9, 0), ip(8, 1), Time(1 << 40));
+    let mut table = table(1, 2, None, 1);
+    let mut rails = RailList::default();
+    rails.push(liar, 0);
+    rails.push(other, 0);
+    let mut packet = RailPacket {
+        stage: squall_wire::RailStage::Ask,
+        port: PORT,
+        from: 0,
+        to: 0,
+        nonce: 5,
+        session: 6,
+        first_cookie: 0,
+        card_cookie: 0,
+        first: liar,
+        rails,
+        proof: [0; 16],
+    };
+    table.handle_packet(now, 0, SocketAddr::new(liar, PORT), &packet);
+    let (_, offer) = table.pop_packet().expect("an offer");
+    packet.stage = squall_wire::RailStage::Confirm;
+    (packet.from, packet.first_cookie) = (1, offer.first_cookie);
+    for cookie in [0, offer.first_cookie, 7] {
+        packet.card_cookie = cookie;
+        let before = table.refused;
+        table.handle_packet(now, 0, SocketAddr::new(other, PORT), &packet);
+        assert_eq!((table.refused, table.pop_packet()), (before + 1, None));
+    }
+    let src = SocketAddr::new(other, 1);
+    assert_eq!(table.record_arrival(now, 0, src), src);
+}
