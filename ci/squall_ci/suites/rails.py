@@ -84,7 +84,11 @@ class Cards(Namespaces):
     def lose(self, card: int, percent: int) -> None:
         """Drops some of the packets that arrive at the second host's card."""
         rule = f'iifname "card{card}" numgen random mod 100 < {percent} drop'
-        for words in ("add table ip t", "add chain ip t c { type filter hook input priority 0 ; }", f"add rule ip t c {rule}"):
+        for words in (
+            "add table ip t",
+            "add chain ip t c { type filter hook input priority 0 ; }",
+            f"add rule ip t c {rule}",
+        ):
             self.inside(self.hosts[1], "nft", words)
 
 
