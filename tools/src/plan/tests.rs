@@ -98,7 +98,7 @@ fn mistakes_are_named_by_file_and_line() {
         (
             "hosts = 4",
             "host = 4",
-            "p.toml:6: topology.host: `star` has no key `host`; it has gbps, link_ns, switch_ns, hosts",
+            "p.toml:6: topology.host: `star` has no key `host`; it has gbps, planes, link_ns, switch_ns, hosts",
         ),
         (
             "bytes = \"16KiB\"",
@@ -153,7 +153,7 @@ fn mistakes_are_named_by_file_and_line() {
         (
             "hosts = 4",
             "hosts = 4\nspines = 3",
-            "p.toml:7: topology.spines: `star` has no key `spines`; it has gbps, link_ns, switch_ns, hosts",
+            "p.toml:7: topology.spines: `star` has no key `spines`; it has gbps, planes, link_ns, switch_ns, hosts",
         ),
         (
             "bytes = \"16KiB\"",
