@@ -31,6 +31,12 @@ PATIENCE = float(os.environ.get("SQUALL_TEST_DEADLINE", "60")) / 2
 SPAN = 0.3
 
 
+def report(text):
+    """Prints a line in one piece: both processes write to the same file."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 class WrongResultError(Exception):
     """A test has failed, for the reason in the text."""
 
@@ -111,7 +117,8 @@ class Agent:
         found: list[bytes] = []
         until = time.monotonic() + PATIENCE
         while len(found) < count and time.monotonic() < until:
-            found += self.agent.get_new_notifs().get(self.peer, [])
+            for texts in self.agent.get_new_notifs().values():
+                found += texts
         return [text.decode() for text in found]
 
     def close(self):
@@ -202,10 +209,10 @@ def killed(agent, control):
     except WrongResultError as error:
         expect("in state ERR" in str(error), f"no error was reported: {error}")
     except Exception as error:
-        print(f"the WRITE ends with {type(error).__name__}: {error}")
+        report(f"the WRITE ends with {type(error).__name__}: {error}")
     else:
         raise WrongResultError(f"no WRITE failed in {PATIENCE:.0f} s")
-    print(f"the error came after {time.monotonic() - begun:.1f} s", flush=True)
+    report(f"the error came after {time.monotonic() - begun:.1f} s")
     return 1
 
 
@@ -224,8 +231,8 @@ def speed(agent, _control):
             times.append((time.perf_counter() - begun) / count)
             agent.agent.release_xfer_handle(handle)
         rows.append((length, *times))
-        print(f"{length:9} bytes: " + ", ".join(f"{time_ * 1e6:.1f} us" for time_ in times), flush=True)
-    print(f"figures: {json.dumps(rows)}", flush=True)
+        report(f"{length:9} bytes: " + ", ".join(f"{time_ * 1e6:.1f} us" for time_ in times))
+    report(f"figures: {json.dumps(rows)}")
     return len(rows)
 
 
@@ -249,9 +256,9 @@ def initiate(host, port, tests):
         try:
             passed = TESTS[test](agent, control)
         except WrongResultError as error:
-            print(f"{test}: 0 passed, 1 failed: {error}", flush=True)
+            report(f"{test}: 0 passed, 1 failed: {error}")
             return 1
-        print(f"{test}: {passed} passed, 0 failed", flush=True)
+        report(f"{test}: {passed} passed, 0 failed")
     if "killed" not in tests:
         control.ask(do="end")
         agent.close()
@@ -260,7 +267,7 @@ def initiate(host, port, tests):
 
 def wait_for_initiator(port):
     with socket.create_server(("", port)) as listener:
-        print(f"waiting for an initiator at port {port}", flush=True)
+        report(f"waiting for an initiator at port {port}")
         serve(Control(listener.accept()[0]))
 
 
@@ -279,7 +286,7 @@ def pair(test):
     ended = target.wait(PATIENCE)
     expected = -signal.SIGKILL if test == "killed" else 0
     if not status and ended != expected:
-        print(f"the target ended with {ended}, expected {expected}")
+        report(f"the target ended with {ended}, expected {expected}")
         status = 1
     return status
 
