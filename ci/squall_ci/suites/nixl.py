@@ -73,7 +73,7 @@ def environment(provider: str, libfabric: pathlib.Path) -> dict[str, str]:
     runtime = next(VENV.glob("lib/python3*/site-packages/nvidia/cuda_runtime/lib"))
     libraries = ":".join(map(str, (libfabric, cuda.parent, runtime)))
     env = {**provider_run(provider), "LD_LIBRARY_PATH": libraries}
-    # With lo alone tcp has no address that NIXL's hints leave room for: fi_enable fails with EBADF.
+    # With FI_TCP_IFACE=lo, fi_enable of NIXL's rail fails on tcp (EBADF). Without it tcp uses the host's first card.
     env.pop("FI_TCP_IFACE", None)
     if provider == "squall":
         # A copy of the provider under this name registers as tcp, which is on NIXL's list.
