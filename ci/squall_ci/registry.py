@@ -109,6 +109,12 @@ SUITES = Group(
         Command("fabsuite", "6 min", "libfabric's fabtests, built elsewhere", "provider"),
         Command("nccl", "1 min", "a network plugin of NCCL, built elsewhere", "provider"),
         Command("oneccl", "2 min", "oneCCL's collectives with every type", "provider"),
+        Command(
+            "nixl",
+            "2 min",
+            "transfers of NIXL, which AI inference uses, beside tcp; a libfabric built elsewhere",
+            "provider",
+        ),
         Command("shmem", "3 min", "Sandia OpenSHMEM's tests, built elsewhere", "mpich provider"),
         Command(
             "matrix", "20 min", "`mpi` and `imb` on a clean network, with faults, with a dead path, encrypted", "provider"

@@ -42,8 +42,50 @@ static void used(void)
 	CHECK(statistic("tx_packets") > 0);
 }
 
+/* Entries of the copy that fi_getinfo returns to an application that names no provider. */
+static int unnamed_entries(void)
+{
+	struct fi_info *hints = fi_allocinfo(), *info = NULL;
+	int count = 0;
+	hints->ep_attr->type = FI_EP_RDM;
+	EQUAL(fi_getinfo(FI_VERSION(1, 17), "127.0.0.1", NULL, FI_SOURCE, hints, &info), 0);
+	for (struct fi_info *one = info; one; one = one->next)
+		count += strcmp(one->fabric_attr->prov_name, "tcp") == 0;
+	fi_freeinfo(info);
+	fi_freeinfo(hints);
+	return count;
+}
+
+/* How often standard error has the warning that libfabric lists tcp last, after two calls of fi_getinfo. */
+static int warnings(void)
+{
+	char text[8192];
+	int count = 0;
+	log_begin();
+	CHECK(unnamed_entries() > 0 && unnamed_entries() > 0);
+	log_read(text, sizeof(text));
+	for (char *at = text; (at = strstr(at, "set FI_PROVIDER=tcp")); at++)
+		count++;
+	return count;
+}
+
+/* libfabric lists the copy behind udp;ofi_rxd unless a list of providers names it. */
+static void warned_once(void)
+{
+	EQUAL(warnings(), 1);
+}
+
+static void not_warned(void)
+{
+	EQUAL(warnings(), 0);
+}
+
 static const struct test tests[] = {
 	{"found", found, NULL, NULL, 0, {NULL}},
+	{"unnamed", warned_once, NULL, NULL, 0, {NULL}},
+	{"unnamed_in_log", warned_once, NULL, NULL, 1, {NULL}},
+	{"named", not_warned, NULL, NULL, 0, {"FI_PROVIDER=tcp"}},
+	{"named_for_an_mpi", not_warned, NULL, NULL, 0, {"I_MPI_OFI_PROVIDER=tcp"}},
 	{"used", used, NULL, NULL, 1, {"FI_SQUALL_SHM=no"}},
 };
 

@@ -62,9 +62,12 @@ enum Refusal {
 /// if squall is named, and of debugging output otherwise.
 pub(crate) fn check(hint: Option<&str>) -> Result<()> {
     let setting = setting();
-    let named = setting.named || hint.is_some_and(lists_squall);
+    let named = setting.named || hint.is_some_and(|hint| lists("squall", hint));
     let installed = setting.installed.as_deref();
     let decision = decide(installed.is_some(), setting.variable, setting.file.activation, named);
+    if decision.is_ok() && hint.is_none() && announced::is_tcp() {
+        report_last();
+    }
     if decision.is_ok() || named {
         static REPORTED: Once = Once::new();
         REPORTED.call_once(|| {
@@ -131,8 +134,8 @@ fn setting() -> &'static Setting {
         let installed = libfabric::own_path().and_then(|path| installed_in(&path));
         let file = installed.as_ref().map_or_else(FileSetting::default, |_| read(Path::new(FILE)));
         // libfabric's own reading of FI_PROVIDER includes its configuration file.
-        let named = names_squall(variables())
-            || param::provider_list().is_some_and(|list| lists_squall(&list));
+        let named = names("squall", variables())
+            || param::provider_list().is_some_and(|list| lists("squall", &list));
         Setting { installed, variable: param::activation(), file, named }
     })
 }
@@ -198,6 +201,29 @@ pub(crate) fn report_unnamed() {
     }
 }
 
+/// Warns, once in a process, that an application that names no provider uses another one although the copy for `tcp` is
+/// there. libfabric puts reliable datagrams of `tcp` in front of those of `tcp;ofi_rxm` (`ofi_reorder_info` in its
+/// src/fabric.c). The copy has no connected endpoints, so there is no `tcp;ofi_rxm`, and its entries come last, behind
+/// those of `udp;ofi_rxd`.
+fn report_last() {
+    static REPORTED: Once = Once::new();
+    REPORTED.call_once(|| {
+        if tcp_comes_last(variables(), param::provider_list()) {
+            log::warn!(
+                target: USER,
+                "an application that takes libfabric's first provider does not use this copy of squall: FI_PROVIDER is \
+                 not set, and then libfabric lists tcp behind udp;ofi_rxd; set FI_PROVIDER=tcp"
+            );
+        }
+    });
+}
+
+/// Returns whether libfabric lists the copy for `tcp` last: `list`, which is FI_PROVIDER, has no value, and no variable of
+/// an MPI names `tcp`.
+fn tcp_comes_last(variables: impl Iterator<Item = Variable>, list: Option<String>) -> bool {
+    list.is_none_or(|list| list.trim().is_empty()) && !names("tcp", variables)
+}
+
 /// Returns whether FI_PROVIDER_PATH alone brought squall into this process.
 fn is_unnamed(variables: impl Iterator<Item = Variable> + Clone) -> bool {
     let mut paths = variables.clone().filter(|(name, _)| name == "FI_PROVIDER_PATH");
@@ -226,25 +252,25 @@ fn variables() -> impl Iterator<Item = Variable> + Clone {
 
 /// Returns whether one of these variables shows that the user wants squall: it names squall, or is squall's own.
 fn chooses(variables: impl Iterator<Item = Variable> + Clone) -> bool {
-    variables.clone().any(|(name, _)| name.starts_with("FI_SQUALL_")) || names_squall(variables)
+    variables.clone().any(|(name, _)| name.starts_with("FI_SQUALL_")) || names("squall", variables)
 }
 
-/// Returns whether one of these variables lists providers and squall among them. MPIs have variables of their own that
-/// name providers: `OMPI_MCA_mtl_ofi_provider_include`, `I_MPI_OFI_PROVIDER`, `MPIR_CVAR_OFI_USE_PROVIDER`.
-fn names_squall(mut variables: impl Iterator<Item = Variable>) -> bool {
+/// Returns whether one of these variables lists providers and `provider` among them. MPIs have variables of their own
+/// that name providers: `OMPI_MCA_mtl_ofi_provider_include`, `I_MPI_OFI_PROVIDER`, `MPIR_CVAR_OFI_USE_PROVIDER`.
+fn names(provider: &str, mut variables: impl Iterator<Item = Variable>) -> bool {
     variables.any(|(name, value)| {
         let lower = name.to_ascii_lowercase();
         let names_providers =
             lower.contains("provider") && lower != "fi_provider_path" && !lower.contains("exclude");
-        names_providers && lists_squall(&value)
+        names_providers && lists(provider, &value)
     })
 }
 
-/// Returns whether a list of providers names squall, in whatever case, as libfabric compares names. After `^` it lists
-/// those that are not wanted. A layered provider has its core behind a semicolon.
-fn lists_squall(list: &str) -> bool {
+/// Returns whether a list of providers names `provider`, in whatever case, as libfabric compares names. After `^` it
+/// lists those that are not wanted. A layered provider has its core behind a semicolon.
+fn lists(provider: &str, list: &str) -> bool {
     let mut names = list.split([',', ';']).map(str::trim);
-    !list.starts_with('^') && names.any(|name| name.eq_ignore_ascii_case("squall"))
+    !list.starts_with('^') && names.any(|name| name.eq_ignore_ascii_case(provider))
 }
 
 #[cfg(test)]
@@ -372,11 +398,11 @@ mod tests {
 
     #[test]
     fn a_variable_of_squall_does_not_name_it() {
-        assert!(!names_squall(environment(&[("FI_SQUALL_IFACE", "eth0")])));
-        assert!(names_squall(environment(&[
-            ("FI_SQUALL_IFACE", "eth0"),
-            ("FI_PROVIDER", "squall")
-        ])));
+        assert!(!names("squall", environment(&[("FI_SQUALL_IFACE", "eth0")])));
+        assert!(names(
+            "squall",
+            environment(&[("FI_SQUALL_IFACE", "eth0"), ("FI_PROVIDER", "squall")])
+        ));
     }
 
     #[test]
@@ -387,5 +413,19 @@ mod tests {
         assert!(!unnamed(&[path, ("FI_PROVIDER", "squall")]));
         assert!(!unnamed(&[path, ("FI_SQUALL_IFACE", "eth0")]));
         assert!(!unnamed(&[("FI_PROVIDER_PATH", "")]) && !unnamed(&[("HOME", "/root")]));
+    }
+
+    #[test]
+    fn tcp_comes_last_where_no_list_of_providers_names_it() {
+        let last = |list: Option<&str>, name, value| {
+            let variables = [("FI_PROVIDER_PATH", "/opt/tcp"), (name, value)];
+            tcp_comes_last(environment(&variables), list.map(str::to_owned))
+        };
+        assert!(last(None, "HOME", "tcp") && last(Some(""), "HOME", "tcp"));
+        assert!(last(None, "I_MPI_OFI_PROVIDER", "psm3"));
+        assert!(!last(None, "I_MPI_OFI_PROVIDER", "tcp"));
+        for list in ["tcp", "udp", "^udp", "shm,TCP"] {
+            assert!(!last(Some(list), "HOME", "tcp"), "{list}");
+        }
     }
 }

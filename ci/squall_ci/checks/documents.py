@@ -46,6 +46,7 @@ PATIENCE, GUIDE_PATIENCE = 180.0, 1800.0
 
 HOSTS = "several hosts"
 SLURM = "Slurm"
+NIXL = "downloads and builds of other projects: `ci/run suite nixl` runs the same program"
 PACKAGED = "minutes, and installs packages: `ci/run check packages` tries them"
 ROOT_TABLES = "changes the host's firewall"
 # The reason why a command is not run here, by how it begins.
@@ -63,6 +64,12 @@ ELSEWHERE = {
     "squall emulate --socket /tmp/emulator join -- mpiexec -n 8 -hosts": HOSTS,
     "squall top  ": "a live view of a terminal: `ci/run check top` drives it",
     "sbatch ": SLURM,
+    "git clone https://github.com/ofiwg/libfabric": NIXL,
+    "git -C target/libfabric": NIXL,
+    "(cd target/libfabric": NIXL,
+    "python3 -m venv target/nixl": NIXL,
+    "target/nixl/bin/": NIXL,
+    "cc -shared -fPIC -Wl,-soname,libcuda.so.1": NIXL,
     "squall run -- srun": SLURM,
     "squall run -- mpiexec -hosts": HOSTS,
     "squall run -- mpirun --host": HOSTS,

@@ -1,6 +1,6 @@
 """Check the Python code: ruff (lints and format), mypy, and the tool's own unit tests.
 
-The rules for ci/, fabtests/mpi and python/ are in ci/pyproject.toml. With --fix, ruff first formats
+The rules for ci/, fabtests/mpi, fabtests/nixl and python/ are in ci/pyproject.toml. With --fix, ruff first formats
 and mends what it can, and the table of fabtests/README.md and the tables of figures (README.md,
 docs/performance.md) are generated anew.
 """
@@ -10,7 +10,7 @@ import os
 import sys
 
 from squall_ci import figures, results
-from squall_ci.paths import MPI_TESTS, need, ROOT, RUN, TARGET
+from squall_ci.paths import FABTESTS, MPI_TESTS, need, ROOT, RUN, TARGET
 from squall_ci.process import run, Word
 from squall_ci.steps import run_steps, Step
 from squall_ci.suites import machines
@@ -25,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     need((BIN / "mypy").exists() and (BIN / "ruff").exists(), "ruff and mypy are missing: run ci/run setup lint first")
-    code: list[Word] = [ROOT / "ci" / "squall_ci", RUN, MPI_TESTS, ROOT / "python"]
+    code: list[Word] = [ROOT / "ci" / "squall_ci", RUN, MPI_TESTS, FABTESTS / "nixl", ROOT / "python"]
     ruff: list[Word] = [BIN / "ruff", "--config", CONFIG]
     cache: list[Word] = ["--cache-dir", TARGET / "lint-cache" / "ruff"]
     if args.fix:
