@@ -36,7 +36,7 @@ pub(crate) struct Statistics<'a> {
     pub(crate) reliability: &'a TransportCounters,
     pub(crate) transport: &'a TransportConfig,
     pub(crate) net: squall_net::Counters,
-    /// What each network card has carried, if the endpoint has several.
+    /// Totals of each network card; empty if the endpoint has one.
     pub(crate) rails: Vec<squall_net::RailReport>,
     pub(crate) flows: Vec<FlowRecord>,
     pub(crate) turns: Turns,

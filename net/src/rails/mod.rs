@@ -6,7 +6,7 @@
 //! a card of this endpoint, a card of the peer, and a source port. Path selection and congestion
 //! control therefore treat a slow or dead card as they treat a slow or dead path.
 //!
-//! Which cards reach each other, endpoints find out themselves (`table.rs`). A pair of cards that
+//! Endpoints find out themselves which cards reach each other (`table.rs`). A pair of cards that
 //! has not been proved carries no data. A pair whose packets are not answered is left while others
 //! work, and is used again when it answers.
 
@@ -259,8 +259,9 @@ impl Port for RailPort {
                 };
                 if train.peek().is_some_and(|b| is_control(b) && RailPacket::is_rail_packet(b)) {
                     for bytes in train {
-                        if let Ok(packet) = RailPacket::read(bytes) {
-                            table.handle_packet(now, local, meta.src, &packet);
+                        match RailPacket::read(bytes) {
+                            Ok(packet) => table.handle_packet(now, local, meta.src, &packet),
+                            Err(_) => table.refused += 1,
                         }
                     }
                     return;

@@ -409,10 +409,20 @@ impl RailTable {
 
     /// Returns whether the sender has received an offer at the address that it calls its first card's.
     fn has_first_cookie(&self, now: Time, packet: &RailPacket) -> bool {
+        self.accepts_cookie(now, 1, packet.first, packet, packet.first_cookie)
+    }
+
+    /// Returns whether `cookie` is one that this endpoint issued for `ip` in this cookie period or the last one.
+    fn accepts_cookie(
+        &self,
+        now: Time,
+        kind: u8,
+        ip: IpAddr,
+        packet: &RailPacket,
+        cookie: u64,
+    ) -> bool {
         let age = now.0 >> COOKIE_AGE_BITS;
-        [age, age.wrapping_sub(1)]
-            .iter()
-            .any(|age| self.cookie(*age, 1, packet.first, packet) == packet.first_cookie)
+        [age, age.wrapping_sub(1)].iter().any(|age| self.cookie(*age, kind, ip, packet) == cookie)
     }
 
     fn handle_offer(&mut self, now: Time, packet: &RailPacket) -> bool {
@@ -451,10 +461,7 @@ impl RailTable {
         src: SocketAddr,
         packet: &RailPacket,
     ) -> bool {
-        let age = now.0 >> COOKIE_AGE_BITS;
-        let card = [age, age.wrapping_sub(1)]
-            .iter()
-            .any(|age| self.cookie(*age, 2, src.ip(), packet) == packet.card_cookie);
+        let card = self.accepts_cookie(now, 2, src.ip(), packet, packet.card_cookie);
         let from = usize::from(packet.from);
         let listed = packet.rails.get(from).map(|(ip, _)| ip) == Some(src.ip())
             && packet.rails.get(0).map(|(ip, _)| ip) == Some(packet.first);

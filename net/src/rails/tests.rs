@@ -351,7 +351,7 @@ fn a_new_endpoint_at_the_address_is_asked_anew() {
     let mut world = two(2);
     world.talk(0, 1, Span::millis(50));
     world.hosts[1].1 = table(2, 2, None, 77);
-    // The new endpoint does not know the further cards, so packets from them are of a stranger.
+    // The new endpoint does not know the further cards, so their sender is unverified.
     let src = SocketAddr::new(ip(1, 1), 1);
     assert_eq!(world.hosts[1].1.record_arrival(world.now, 0, src), src);
     for _ in 0..200 {

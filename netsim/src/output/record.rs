@@ -48,7 +48,7 @@ pub struct Run {
     /// microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub makespan_us: Option<f64>,
-    /// What the ranks of a schedule did, if all its messages ended.
+    /// Times that the ranks of a schedule computed, communicated and waited, if all its messages ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_times: Option<JobTimes>,
     /// Failures and other events of the network, by rising time.

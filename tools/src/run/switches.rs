@@ -9,6 +9,7 @@ use clap::Args;
 
 use squall_cc::{PathsConfig, SenderConfig};
 use squall_net::FaultSpec;
+use squall_net::rails::MAX_RAILS;
 
 /// Options for everyday use. Each stands for an environment variable of the provider, which its
 /// help names.
@@ -59,6 +60,9 @@ impl Switches {
         if let Some(port) = &self.port {
             check_ports(port)?;
         }
+        if let Some(rails) = &self.rails {
+            check_rails(rails)?;
+        }
         if let Some(faults) = &self.faults {
             let parsed = faults.parse::<FaultSpec>();
             parsed.map_err(|error| format!("--faults {faults}: {error}"))?;
@@ -106,6 +110,18 @@ fn check_ports(value: &str) -> Result<(), String> {
         "--port {value}: not a port; give one, such as 4793, a range, such as 47930-47993, \
          or 0 for any"
     ))
+}
+
+/// Checks the value of `--rails`, for the same reason as that of `--port`.
+///
+/// # Errors
+/// The value is neither a possible number of cards nor `all`.
+fn check_rails(value: &str) -> Result<(), String> {
+    let number = value.parse::<usize>().is_ok_and(|cards| (1..=MAX_RAILS).contains(&cards));
+    if number || value.eq_ignore_ascii_case("all") {
+        return Ok(());
+    }
+    Err(format!("--rails {value}: not a number of cards; give one from 1 to {MAX_RAILS}, or all"))
 }
 
 /// Returns the absolute path of a key file. Ranks may have other working directories.
@@ -163,6 +179,16 @@ mod tests {
         let default = Switches::default;
         let cc = of(Switches { cc: Some("nsc".into()), ..default() });
         assert!(cc.starts_with("--cc nsc: there is no such algorithm; known are nscc"), "{cc}");
+        for bad in ["0", "9", "two", ""] {
+            let rails = of(Switches { rails: Some(bad.into()), ..default() });
+            assert_eq!(
+                rails,
+                format!("--rails {bad}: not a number of cards; give one from 1 to 8, or all")
+            );
+        }
+        for good in ["1", "8", "all"] {
+            assert!(Switches { rails: Some(good.into()), ..default() }.variables().is_ok());
+        }
         let faults = of(Switches { faults: Some("loss=200%".into()), ..default() });
         assert!(faults.starts_with("--faults loss=200%: "), "{faults}");
         for bad in ["", "65536", "9-8", "0-1", "1-65536", "a", "1-", "-1", "1,2"] {

@@ -1,4 +1,4 @@
-//! What the ranks of a job did in a simulation: computing, communicating and waiting.
+//! Times that the ranks of a simulated job computed, communicated and waited.
 
 use serde::{Deserialize, Serialize};
 
