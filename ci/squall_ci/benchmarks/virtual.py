@@ -3,7 +3,8 @@
 allreduce  IMB-MPI1 Allreduce on 64 hosts, by rate, congestion control and path selection, without computation. IMB runs under
            MPICH, whose library has the same ABI.
 spine      a stencil program on 16 hosts at 400 Gb/s while a spine dies, by path selection
-rates      which of 100 to 800 Gb/s the same program needs, 64 ranks on 8 hosts, by what is assumed of placement, latencies and calls
+rates      which of 100 to 800 Gb/s the same program needs, 64 ranks on 8 hosts, by what is assumed of placement, latencies, calls,
+           cards and computation
 overhead   what work of this provider costs on this machine by size, for --overhead: by packets over the loopback interface, and
            through shared memory
 real       small jobs of two ranks over the loopback interface in real time, and in virtual time over a network with its measured
@@ -16,6 +17,8 @@ and on who else uses it.
 """
 
 import argparse
+import functools
+import json
 import os
 import pathlib
 import re
@@ -177,41 +180,91 @@ STENCIL_HOSTS, RANKS_A_HOST = 8, 8
 BLOCKS = ",".join(f"{host}x{RANKS_A_HOST}" for host in range(STENCIL_HOSTS))
 TURNS = ",".join([f"0-{STENCIL_HOSTS - 1}"] * RANKS_A_HOST)
 TWICE = "send=200,receive=200,poll=100,clock=40"
+# Calls of this provider by packets, as `overhead` measured them on an EPYC processor of a virtual machine, rounded.
+SOFTWARE = "send=0:4500:300,inject=4500,receive=0:3500:150,poll=650,clock=120,byte=0"
+# A card of 400 Gb/s behind PCIe 4.0 x16: the example of docs/virtual-time.md.
+CARD = "dma=500,rate=150M,pcie=250G"
 # Two leaves of four hosts, with the defaults of links and switches; and with those of real networks (docs/virtual-time.md).
 DEFAULT = "leaf-spine:2x4x4"
 REAL = f"{DEFAULT},link_ns=150,switch_ns=400"
 CUT = ("--switching", "cut-through")
+PLACEMENTS = {"in blocks": BLOCKS, "in turn": TURNS}
 ASSUMPTIONS = (
-    Assumption("blocks, default latencies", DEFAULT, ("--hosts", BLOCKS)),
-    Assumption("blocks, real latencies, cut-through", REAL, ("--hosts", BLOCKS, *CUT)),
-    Assumption("in turn, default latencies", DEFAULT, ("--hosts", TURNS)),
-    Assumption("in turn, real latencies", REAL, ("--hosts", TURNS)),
-    Assumption("the same, cut-through", REAL, ("--hosts", TURNS, *CUT)),
-    Assumption("the same, calls take twice as long", REAL, ("--hosts", TURNS, *CUT, "--overhead", TWICE)),
+    Assumption("default latencies", DEFAULT, ()),
+    Assumption("real latencies", REAL, ()),
+    Assumption("the same, cut-through", REAL, CUT),
+    Assumption("the same, calls take twice as long", REAL, (*CUT, "--overhead", TWICE)),
+    Assumption("the same, a card with DMA", REAL, (*CUT, "--card", CARD, "--host-delay", 20_000)),
+    Assumption(
+        "the same, calls of this provider in software", REAL, (*CUT, "--overhead", SOFTWARE, "--host-delay", 100_000)
+    ),
 )
 # A rate is enough if a round takes at most this many times what it takes at the highest rate.
 ENOUGH = 1.1
+# Bytes to each neighbour: rows of doubles. Cells of a rank: rows times columns.
+STENCIL_ROWS, STENCIL_COLUMNS = 16384, 4
 
 
-def rates(virtual: Virtual, quick: bool) -> None:
-    """Prints which rate a stencil program needs, by what is assumed."""
+class Needs(NamedTuple):
+    """Times of a round of the stencil program (us) for the rates of `RATES`, under an assumption about a placement."""
+
+    placement: str
+    assumption: str
+    times: list[float]
+
+    def enough(self, computation: float) -> int:
+        """Returns the lowest rate at which rounds with this computation (us) take at most `ENOUGH` times the shortest."""
+        limit = ENOUGH * (self.times[-1] + computation)
+        return next(rate for rate, time in zip(RATES, self.times, strict=True) if time + computation <= limit)
+
+
+def computation_of_round(virtual: Virtual, rounds: int) -> float:
+    """Returns the microseconds that this processor computes in a round of the stencil program, which overlaps with nothing."""
+    times = {}
+    for compute in ("cpu", "none"):
+        result = virtual.run_job(
+            "star:2", 2, "stencil", STENCIL_ROWS, rounds, STENCIL_COLUMNS, compute=compute, timeout=PATIENCE
+        )
+        times[compute] = time_of_round(result, f"stencil, --compute {compute}")
+    return max(0.0, times["cpu"] - times["none"])
+
+
+def rates(virtual: Virtual, quick: bool, values: pathlib.Path | None = None) -> None:
+    """Prints which rate a stencil program needs, by what is assumed. Writes the `values` for `ci/draw.py`."""
     ranks = STENCIL_HOSTS * RANKS_A_HOST
-    rows = []
-    for assumption in ASSUMPTIONS:
-        times = []
-        for rate in RATES:
-            options: list[Word] = [*assumption.options, "--rate", f"{rate}G"]
-            words: tuple[Word, ...] = ("stencil", 16384, 2 if quick else 5, 4)
-            result = virtual.run_job(assumption.topology, ranks, *words, options=options, timeout=PATIENCE)
-            times.append(time_of_round(result, f"{assumption.name}, {rate} Gb/s"))
-            print(f"{assumption.name}, {rate} Gb/s: {times[-1]:.1f} us in {result.seconds:.0f} s", flush=True)
-        enough = next(rate for rate, time in zip(RATES, times, strict=True) if time <= ENOUGH * times[-1])
-        rows.append([assumption.name, *(f"{time:.1f}" for time in times), str(enough)])
+    needs = []
+    for placement, hosts in PLACEMENTS.items():
+        for assumption in ASSUMPTIONS:
+            times = []
+            for rate in RATES:
+                options: list[Word] = ["--hosts", hosts, *assumption.options, "--rate", f"{rate}G"]
+                words: tuple[Word, ...] = ("stencil", STENCIL_ROWS, 2 if quick else 5, STENCIL_COLUMNS)
+                result = virtual.run_job(assumption.topology, ranks, *words, options=options, timeout=PATIENCE)
+                times.append(time_of_round(result, f"{placement}, {assumption.name}, {rate} Gb/s"))
+            needs.append(Needs(placement, assumption.name, times))
+            print(f"{placement}, {assumption.name}: {' '.join(f'{time:.1f}' for time in times)} us", flush=True)
+    here = computation_of_round(virtual, 20 if quick else 200)
+    computations = {"none": 0.0, f"{here / 4:.0f} us": here / 4, f"{here:.0f} us": here}
+    rows = [
+        [
+            need.placement,
+            need.assumption,
+            *(f"{time:.1f}" for time in need.times),
+            *(str(need.enough(computation)) for computation in computations.values()),
+        ]
+        for need in needs
+    ]
     print(
-        f"\nA stencil program, {ranks} ranks on {STENCIL_HOSTS} hosts, {DEFAULT}, 128 KiB to each of two neighbours, without "
-        f"computation: us a round by Gb/s, and the lowest rate within {ENOUGH - 1:.0%} of the highest:\n"
+        f"\nA stencil program, {ranks} ranks on {STENCIL_HOSTS} hosts, {DEFAULT}, {STENCIL_ROWS * 8 >> 10} KiB to each of two "
+        f"neighbours: us a round by Gb/s without computation, and the lowest rate within {ENOUGH - 1:.0%} of the highest without "
+        f"computation, with a quarter of this processor's, and with all of it:\n"
     )
-    print(table(["ranks and latencies", *map(str, RATES), "enough"], rows), end="\n\n")
+    heads = ["ranks", "assumptions", *map(str, RATES), *(f"enough, {name}" for name in computations)]
+    print(table(heads, rows, left=(0, 1)), end="\n\n")
+    if values:
+        answers = [[need.enough(computation) for computation in computations.values()] for need in needs]
+        rows_of = [need._asdict() | {"enough": enough} for need, enough in zip(needs, answers, strict=True)]
+        values.write_text(json.dumps({"rates": RATES, "computations": list(computations), "needs": rows_of}))
 
 
 class Calls:
@@ -503,6 +556,7 @@ TABLES = {"allreduce": allreduce, "spine": spine, "rates": rates, "overhead": ov
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"{', '.join(TABLES)}; all of them otherwise")
     parser.add_argument("--quick", action="store_true", help="fewer ranks and rounds")
+    parser.add_argument("--values", type=pathlib.Path, metavar="FILE", help="write the table `rates` for ci/draw.py")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -511,6 +565,7 @@ def main(args: argparse.Namespace) -> int:
         die(f"no such table: {', '.join(unknown)}; there are {', '.join(TABLES)}")
     with tempfile.TemporaryDirectory() as folder:
         virtual = Virtual(pathlib.Path(folder))
-        for name in args.tables or TABLES:
-            TABLES[name](virtual, args.quick)
+        tables = TABLES | {"rates": functools.partial(rates, values=args.values)}
+        for name in args.tables or tables:
+            tables[name](virtual, args.quick)
     return 0

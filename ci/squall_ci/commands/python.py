@@ -25,7 +25,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     need((BIN / "mypy").exists() and (BIN / "ruff").exists(), "ruff and mypy are missing: run ci/run setup lint first")
-    code: list[Word] = [ROOT / "ci" / "squall_ci", RUN, MPI_TESTS, FABTESTS / "nixl", ROOT / "python"]
+    code: list[Word] = [
+        ROOT / "ci" / "squall_ci",
+        RUN,
+        ROOT / "ci" / "draw.py",
+        MPI_TESTS,
+        FABTESTS / "nixl",
+        ROOT / "python",
+    ]
     ruff: list[Word] = [BIN / "ruff", "--config", CONFIG]
     cache: list[Word] = ["--cache-dir", TARGET / "lint-cache" / "ruff"]
     if args.fix:

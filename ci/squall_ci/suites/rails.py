@@ -9,13 +9,17 @@ arrived, and the card has to carry packets again within a second.
 """
 
 import argparse
+import contextlib
+import json
 import os
 import pathlib
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from squall_ci import figures
@@ -33,6 +37,17 @@ WORD = "bw:1048576:30"
 # What several cards carry, in terms of one card, or of the sum of cards of different speed.
 LEAST = {"two cards": 1.85, "four cards": 3.5}
 LEAST_OF_SUM = 0.9
+# Prints the time and the bytes that each card of a host has sent, until its input ends.
+SAMPLER = """
+import select, sys, time
+files = [open(f"/sys/class/net/card{card}/statistics/tx_bytes") for card in range(int(sys.argv[1]))]
+while not select.select([sys.stdin], [], [], 0.02)[0]:
+    sent = []
+    for file in files:
+        file.seek(0)
+        sent.append(file.read().strip())
+    print(time.monotonic(), *sent, flush=True)
+"""
 # Packets of the card that was away, in the last second of a job: ten trains.
 LEAST_RETURNED = 10 << 16
 
@@ -81,6 +96,17 @@ class Cards(Namespaces):
             print(ran.output[-3000:])
         return ran.problem, ran.figures
 
+    @contextlib.contextmanager
+    def sampled(self, samples: list[list[float]]) -> Iterator[None]:
+        """Appends the time and the bytes that each card of the first host has sent, every 20 ms."""
+        words = self.command(self.hosts[0], sys.executable, "-c", SAMPLER, len(self.rates))
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as sampler:
+            try:
+                yield
+            finally:
+                output, _ = sampler.communicate(timeout=10)
+                samples += [[float(word) for word in line.split()] for line in output.splitlines()]
+
     def lose(self, card: int, percent: int) -> None:
         """Drops some of the packets that arrive at the second host's card."""
         rule = f'iifname "card{card}" numgen random mod 100 < {percent} drop'
@@ -92,16 +118,37 @@ class Cards(Namespaces):
             self.inside(self.hosts[1], "nft", words)
 
 
-def card_that_dies(network: Cards) -> tuple[str | None, Any]:
+def values_of(samples: list[list[float]], actions: Mapping[str, float]) -> dict[str, Any]:
+    """Returns what each card sent over time, in Gb/s of 100 ms, and when it was taken down and up, for `ci/draw.py`."""
+    width = 5
+    spans = list(zip(samples, samples[width:], strict=False))
+    # The job begins when the cards send.
+    begin = next((now[0] for now, then in spans if then[1] - now[1] > 1 << 20), samples[0][0])
+    spans = [(now, then) for now, then in spans if now[0] >= begin]
+    cards = range(1, len(samples[0]))
+    return {
+        "seconds": [round(then[0] - begin, 3) for _, then in spans],
+        "cards": {
+            f"card{card - 1}": [round(8e-9 * (then[card] - now[card]) / (then[0] - now[0]), 3) for now, then in spans]
+            for card in cards
+        },
+        "marks": {f"card1 {action}": round(at - begin, 3) for action, at in actions.items()},
+    }
+
+
+def card_that_dies(network: Cards, values: pathlib.Path | None) -> tuple[str | None, Any]:
     """Runs a job during which the second card dies and comes back."""
     carried: list[int] = []
     over = threading.Event()
+    actions: dict[str, float] = {}
+    samples: list[list[float]] = []
 
     def die(begin: float) -> None:
         for at, action in ((1 / 4, "down"), (1 / 2, "up")):
             if over.wait(max(0.0, begin + at * SECONDS - time.monotonic())):
                 return
             network.ip(network.hosts[0], "link", "set", "card1", action)
+            actions[action] = time.monotonic()
         if not over.wait(1.0):
             carried.append(network.sent(network.hosts[0], "card1"))
         if not over.wait(0.9):
@@ -111,12 +158,15 @@ def card_that_dies(network: Cards) -> tuple[str | None, Any]:
     thread = threading.Thread(target=die, args=(time.monotonic() + 2,))
     thread.start()
     try:
-        problem, stream = network.job("stream", SECONDS, 64 << 10, 64)
+        with network.sampled(samples) if values else contextlib.nullcontext():
+            problem, stream = network.job("stream", SECONDS, 64 << 10, 64)
     finally:
         over.set()
         thread.join()
     if not problem and not (len(carried) == 2 and carried[1] - carried[0] > LEAST_RETURNED):
         problem = f"the card was not used again a second after its return: {carried} bytes"
+    if values and not problem:
+        values.write_text(json.dumps(values_of(samples, actions)))
     return problem, stream
 
 
@@ -150,8 +200,8 @@ def bandwidths(tally: Tally, rounds: int) -> dict[str, float]:
     return medians
 
 
-def jobs(tally: Tally) -> None:
-    """Runs the MPI jobs."""
+def jobs(tally: Tally, values: pathlib.Path | None) -> None:
+    """Runs the MPI jobs. Writes what each card sent in the first one to `values`."""
 
     def timed(name: str, ran: tuple[str | None, Any], begin: float) -> None:
         problem, stream = ran
@@ -163,7 +213,7 @@ def jobs(tally: Tally) -> None:
 
     with Cards([FULL] * 2) as network:
         begin = time.monotonic()
-        timed("a card dies and comes back", card_that_dies(network), begin)
+        timed("a card dies and comes back", card_that_dies(network, values), begin)
         network.lose(1, 1)
         for program in ("sums", "pt2pt", "coll", "rma"):
             begin = time.monotonic()
@@ -182,6 +232,12 @@ def jobs(tally: Tally) -> None:
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jobs", action="store_true", help="the MPI jobs alone, without bandwidths")
+    parser.add_argument(
+        "--values",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="write what the cards sent around the death of one for ci/draw.py",
+    )
     figures.add_option(parser)
 
 
@@ -190,7 +246,7 @@ def main(args: argparse.Namespace) -> int:
     need_provider("squall")
     tally = Tally()
     medians = {} if args.jobs else bandwidths(tally, args.rounds)
-    jobs(tally)
+    jobs(tally, args.values)
     if args.record and not tally.failed:
         figures.record(args.rounds, {f"suite rails --rounds {args.rounds}": medians})
     return tally.finish()
