@@ -27,6 +27,7 @@
 //! in which order the caller writes them into a file.
 #![forbid(unsafe_code)]
 
+mod cards;
 mod description;
 mod page;
 mod page_files;
@@ -35,6 +36,7 @@ mod process_report;
 mod snapshot;
 pub mod trace;
 
+pub use cards::{CARD, CARDS, CardValues, card_counter, card_counters};
 pub use description::{Counter, Description, JobPlace};
 pub use page::{PageLayout, StatisticsPage, StatisticsPageError};
 pub use page_files::{

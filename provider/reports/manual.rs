@@ -82,6 +82,12 @@ fn statistics() -> String {
     for stats::DerivedStatistic { name, help, .. } in stats::DERIVED {
         let _ = writeln!(text, "- `{name}`: {help}");
     }
+    text.push_str(
+        "\n## Each network card\n\nWith several cards (`FI_SQUALL_RAILS`), whose names `rails` lists, the first being card 0:\n\n",
+    );
+    for (name, _, help) in squall_monitor::CARD {
+        let _ = writeln!(text, "- `card0_{name}`, `card1_{name}` ..: {help}");
+    }
     text.push_str("\n## Each flow\n\n");
     for (name, help) in stats::FLOW {
         let _ = writeln!(text, "- `{name}`: {help}");

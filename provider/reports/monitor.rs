@@ -13,7 +13,8 @@ use std::time::Duration;
 use squall_base::{Span, Time};
 use squall_engine::{Engine, FlowRecord, PeerId};
 use squall_monitor::{
-    Counter, Description, JobPlace, PageLayout, StatisticsPage, directory, file_name, path_words,
+    Counter, Description, JobPlace, PageLayout, StatisticsPage, card_counters, directory,
+    file_name, path_words,
 };
 use squall_net::WordFile;
 
@@ -159,7 +160,7 @@ impl PublishedPage {
         self.page.write(
             &self.words,
             clock::since_1970(),
-            counted.chain(derived.map(|(_, value)| value)),
+            counted.chain(derived.map(|(_, value)| value)).chain(statistics.cards().flatten()),
             (statistics.flows.len(), flows),
         );
         if let Err(error) = publish(&self.words, &self.file) {
@@ -200,7 +201,7 @@ fn page(
         made: clock::since_1970(),
         choices: choices.map(|(name, chosen)| (name.to_owned(), chosen)).collect(),
         place: job_place(),
-        counters: counted.chain(derived).collect(),
+        counters: counted.chain(derived).chain(card_counters(statistics.rails.len())).collect(),
         flow: flow.collect(),
     };
     let layout = PageLayout::new(&description, FLOW_PLACES);

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use squall_base::{CounterRow, Merge, Span};
 use squall_engine::{FlowRecord, PathRecord, TransportConfig, TransportCounters};
-use squall_monitor::{PATH, PathValues};
+use squall_monitor::{CARD, CARDS, CardValues, PATH, PathValues, card_counter};
 
 use crate::host::logger::USER;
 use crate::host::param::{StatsFormat, StatsSpec, params};
@@ -196,14 +196,34 @@ impl Statistics<'_> {
     }
 
     /// Returns the names of the algorithms that the endpoint uses, each with the parameter that selects it.
-    pub(crate) fn choices(&self) -> [(&'static str, String); 4] {
+    pub(crate) fn choices(&self) -> Vec<(&'static str, String)> {
         let TransportConfig { cc, paths, loss, scope, .. } = self.transport;
-        [
+        let mut choices = vec![
             ("cc", cc.name().to_owned()),
             ("lb", paths.name().to_owned()),
             ("loss", loss.to_string()),
             ("scope", scope.to_string()),
-        ]
+        ];
+        if !self.rails.is_empty() {
+            let names: Vec<&str> = self.rails.iter().map(|card| card.name.as_str()).collect();
+            choices.push((CARDS, names.join(" ")));
+        }
+        choices
+    }
+
+    /// Returns the values of each network card, in the order of [`CARD`]; none if the endpoint has one card.
+    pub(crate) fn cards(&self) -> impl Iterator<Item = CardValues> {
+        self.rails
+            .iter()
+            .map(|card| [card.tx_packets, card.tx_bytes, card.rx_packets, card.rx_bytes])
+    }
+
+    /// Returns the names and values of the counters of each network card.
+    fn named_cards(&self) -> impl Iterator<Item = (String, u64)> {
+        self.cards().enumerate().flat_map(|(at, values)| {
+            let names = CARD.map(|(name, ..)| card_counter(at, name));
+            names.into_iter().zip(values)
+        })
     }
 
     /// Returns the names and values of the statistics of a flow, in the order of [`FLOW`].
@@ -272,12 +292,12 @@ impl Statistics<'_> {
         };
         for (name, value) in self.choices() {
             let _ = match format {
-                StatsFormat::Text => write!(line, " {name}={value}"),
+                StatsFormat::Text => write!(line, " {name}={}", value.replace(' ', ",")),
                 StatsFormat::Json => write!(line, ",\"{name}\":\"{value}\""),
             };
         }
         let named = self.fields().into_iter().map(|(name, value)| (name.to_owned(), value));
-        for (name, value) in named.chain(self.nacks()) {
+        for (name, value) in named.chain(self.nacks()).chain(self.named_cards()) {
             if format == StatsFormat::Json && name == "flows" {
                 continue;
             }
@@ -387,13 +407,21 @@ mod tests {
         other.cwnd_range = Some((60, 80));
         let mut net = squall_net::Counters::default();
         net.tx_sealed = 9;
+        let card = |name: &str, n: u64| squall_net::RailReport {
+            name: name.to_owned(),
+            ip: [127, 0, 0, 1].into(),
+            tx_packets: n,
+            tx_bytes: n + 1,
+            rx_packets: n + 2,
+            rx_bytes: n + 3,
+        };
         let statistics = Statistics {
             transport: &transport,
             local: "127.0.0.1:4793".parse().expect("literal"),
             engine: &squall_engine::Counters::default(),
             reliability: &pdc,
             net,
-            rails: Vec::new(),
+            rails: vec![card("eth0", 1), card("eth1", 10)],
             flows: vec![flow, other],
             turns: Turns { all: 5, idle: 4, stand_ins: 3, revoked: 2 },
             open: Span::millis(1500),
@@ -434,6 +462,9 @@ mod tests {
             text.contains(" cc=none lb=single loss=trim,ooo,path,probe,rto scope=flow "),
             "{text}"
         );
+        assert!(json.contains(",\"rails\":\"eth0 eth1\",") && text.contains(" rails=eth0,eth1 "));
+        let second = "\"card1_tx_packets\":10,\"card1_tx_bytes\":11,\"card1_rx_packets\":12,\"card1_rx_bytes\":13,";
+        assert!(json.contains(second) && text.contains(" card0_rx_bytes=4 "), "{json}");
         let names: Vec<&str> = statistics.fields().iter().map(|(name, _)| *name).collect();
         for (i, name) in names.iter().enumerate() {
             assert!(!names[..i].contains(name), "{name} twice");

@@ -11,7 +11,7 @@ use ratatui::widgets::{Block, Paragraph, Row as Cells, Table, TableState, Wrap};
 use ratatui::{DefaultTerminal, Frame};
 
 use super::rates::{Job, Row, jobs};
-use super::text::{COLUMNS, FLOW_COLUMNS, cells, flow_cells, headline};
+use super::text::{COLUMNS, FLOW_COLUMNS, cards, cells, flow_cells, headline};
 use super::why::why;
 
 /// State of the live view.
@@ -154,7 +154,8 @@ impl View {
         let of = &row.seen.snapshot.description;
         let choices: Vec<String> =
             of.choices.iter().map(|(name, chosen)| format!("{name} {chosen}")).collect();
-        let sentence = format!("{} ({}): {}", of.local, choices.join(", "), why(row));
+        let choices = choices.join(", ");
+        let sentence = format!("{} ({choices}): {}{}", of.local, why(row), cards(row));
         let sentence = Paragraph::new(sentence).wrap(Wrap { trim: true });
         frame.render_widget(sentence.style(Style::new().fg(colour)), reason);
         let shown = row.seen.snapshot.flows.len();

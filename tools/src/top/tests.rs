@@ -12,8 +12,8 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use squall_base::{CounterRow, Merge};
 use squall_monitor::{
-    ADDRESS, Counter, Description, JobPlace, PageLayout, StatisticsPage, address_words, file_name,
-    path_words, start_ticks,
+    ADDRESS, CARDS, Counter, Description, JobPlace, PageLayout, StatisticsPage, address_words,
+    card_counters, file_name, path_words, start_ticks,
 };
 
 use super::json::document;
@@ -55,6 +55,7 @@ impl Endpoint {
         counters.push(counter("cwnd_min", Merge::Min));
         counters.push(counter("detours", Merge::Sum));
         counters.push(counter("tx_sealed", Merge::Sum));
+        counters.extend(card_counters(2));
         let flow = [
             "peer",
             "initiator",
@@ -77,7 +78,9 @@ impl Endpoint {
             program: "a \"quoted\" program".to_owned(),
             version: "0.1.0".to_owned(),
             made: SECOND,
-            choices: vec![("cc".to_owned(), "nscc".to_owned())],
+            choices: [("cc", "nscc"), (CARDS, "eth0 eth1")]
+                .map(|(name, chosen)| (name.to_owned(), chosen.to_owned()))
+                .to_vec(),
             place: JobPlace { job: "job-1".to_owned(), rank: Some(rank), ranks: Some(2) },
             counters,
             flow: flow.chain(ADDRESS.map(str::to_owned)).collect(),
@@ -96,8 +99,10 @@ impl Endpoint {
 
     /// Writes counters in the order of their names. Counters beyond those given are zero.
     fn write<const N: usize>(&self, at: u64, given: [u64; N], flow_bytes: u64) {
-        let mut counters = [0; NAMES.len() + 3];
+        let mut counters = [0; NAMES.len() + 3 + 8];
         counters[..N].copy_from_slice(&given);
+        // What the second card sent.
+        counters[NAMES.len() + 3 + 5] = flow_bytes;
         let peer = address_words("10.0.0.9:4793".parse().expect("literal"));
         let flow = [3, 1, flow_bytes, 100, 1, 65536, 2, 1, 1, 75, 9, 0, 25, 0, 1];
         let flow = flow.into_iter().chain(peer);
@@ -158,6 +163,7 @@ fn what_happened_between_two_looks_is_shown() {
     assert_eq!((of_job("tx_payload_bytes"), of_job("cwnd_min")), (Some(5000), Some(60)));
     let text = page(&rows, &jobs);
     assert!(text.contains("job-1: 1 of 2 processes") && text.contains("2.00k"), "{text}");
+    assert!(text.contains("; cards send eth0 0, eth1 3.00k B/s\n"), "{text}");
     fs::remove_dir_all(&directory).expect("ours");
 }
 

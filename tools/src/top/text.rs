@@ -2,7 +2,7 @@
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use squall_monitor::PathValues;
+use squall_monitor::{CARDS, PathValues, card_counter};
 
 use super::rates::{Job, Row};
 use super::why::why;
@@ -119,6 +119,20 @@ pub(super) fn flow_cells(row: &Row, index: usize) -> [String; 9] {
     ]
 }
 
+/// Returns what each network card of an endpoint with several sends, as the end of a sentence; empty for one card.
+pub(super) fn cards(row: &Row) -> String {
+    let choices = &row.seen.snapshot.description.choices;
+    let Some((_, names)) = choices.iter().find(|(name, _)| name == CARDS) else {
+        return String::new();
+    };
+    let rate = |(card, name): (usize, &str)| {
+        let bytes = row.lately.of(&card_counter(card, "tx_bytes"));
+        format!("{name} {}", scaled(row.lately.per_second(bytes)))
+    };
+    let rates: Vec<String> = names.split(' ').enumerate().map(rate).collect();
+    format!("; cards send {} B/s", rates.join(", "))
+}
+
 /// Returns a line that sums up a job.
 pub(super) fn headline(job: &Job) -> String {
     let value =
@@ -161,7 +175,7 @@ pub(super) fn page(rows: &[Row], jobs: &[Job]) -> String {
         let encrypts = row.seen.snapshot.counter("tx_sealed") > 0;
         let state = if encrypts { ", encrypted" } else { "" };
         let (pid, endpoint, local) = (of.pid, of.endpoint, &of.local);
-        page.push_str(&format!("{pid}.{endpoint} at {local}{state}: {}\n", why(row)));
+        page.push_str(&format!("{pid}.{endpoint} at {local}{state}: {}{}\n", why(row), cards(row)));
     }
     page
 }
