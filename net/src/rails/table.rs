@@ -591,6 +591,7 @@ impl RailTable {
         for index in 0..self.peers.len() {
             let since = now.since(self.peers[index].last_sent);
             if since >= ACTIVE {
+                self.peers[index].stop_watching();
                 continue;
             }
             next = next.min(self.tick_peer(now, index));
@@ -912,6 +913,13 @@ impl Peer {
         self.session = session;
         self.rails = RailList::default();
         self.discovery = Discovery::Asking { next: Time::ZERO, wait: FIRST_WAIT };
+    }
+
+    /// Ends the watch of the pairs that carry packets: the next packet begins another one.
+    fn stop_watching(&mut self) {
+        for pair in self.pairs.iter_mut().filter(|pair| pair.state == PairState::Up) {
+            (pair.waiting, pair.asked) = (Time::NEVER, 0);
+        }
     }
 
     /// Adapts the share of a pair whose delay was measured: it falls while packets wait longer there than elsewhere, and
