@@ -10,7 +10,8 @@
  *        receiving   rank 0 sets an interval timer, whose handler notes the time, and waits for a message that rank 1 sends
  *                    after twice the time
  *        signal      rank 0 waits in sigtimedwait for a signal that does not come
- *        futex       rank 0 waits for a futex by `syscall` until a timeout, which passes in real time
+ *        raw-futex, raw-poll, raw-epoll, raw-signal
+ *                    rank 0 waits for these by `syscall` until a timeout, which passes in real time
  *        socket      rank 0 receives from a socket with a timeout (SO_RCVTIMEO), which passes in real time
  *
  * Rank 0 prints the time of its clock from a barrier to the end of the timer.
@@ -84,11 +85,31 @@ static void wait_for_socket(struct timespec span)
 	note(0);
 }
 
-static void wait_for_futex(struct timespec span)
+static void wait_by_syscall(struct timespec span, const char *what)
 {
+	long result = 0, expected = 0;
 	int word = 0;
 
-	if (syscall(SYS_futex, &word, FUTEX_WAIT, 0, &span) != -1)
+	if (strcmp(what, "futex") == 0) {
+		expected = -1;
+		result = syscall(SYS_futex, &word, FUTEX_WAIT, 0, &span);
+	} else if (strcmp(what, "poll") == 0) {
+		result = syscall(SYS_ppoll, NULL, 0, &span, NULL, 0);
+	} else if (strcmp(what, "epoll") == 0) {
+		struct epoll_event event;
+		int set = epoll_create1(0), ms = (int)(span.tv_sec * 1000 + span.tv_nsec / 1000000);
+
+		result = syscall(SYS_epoll_pwait, set, &event, 1, ms, NULL, 8);
+		close(set);
+	} else {
+		sigset_t signals;
+
+		sigemptyset(&signals);
+		sigaddset(&signals, SIGUSR2);
+		expected = -1;
+		result = syscall(SYS_rt_sigtimedwait, &signals, NULL, &span, 8);
+	}
+	if (result != expected)
 		exit(6);
 	note(0);
 }
@@ -131,8 +152,8 @@ int main(int argc, char **argv)
 			wait_for_signal(span);
 		else if (strcmp(how, "socket") == 0)
 			wait_for_socket(span);
-		else if (strcmp(how, "futex") == 0)
-			wait_for_futex(span);
+		else if (strncmp(how, "raw-", 4) == 0)
+			wait_by_syscall(span, how + 4);
 		else
 			wait_by_interval_timer(span, how);
 		printf("timers: %s: %.6f s\n", how, time_of(ended) - time_of(begin));

@@ -503,7 +503,10 @@ class Deviant(NamedTuple):
 OUTSIDE = "waited for something outside of the network"
 DEVIANTS = (
     Deviant("timers", ("socket", TIMED), ("setsockopt set SO_RCVTIMEO or SO_SNDTIMEO", OUTSIDE)),
-    Deviant("timers", ("futex", TIMED), (OUTSIDE, "syscall waited for a futex or slept")),
+    *(
+        Deviant("timers", (by_syscall, TIMED), (OUTSIDE, "syscall waited until a timeout"))
+        for by_syscall in ("raw-futex", "raw-poll", "raw-epoll", "raw-signal")
+    ),
     # The clock advances by the sleep of a thread that does nothing else, because nobody else advances it.
     Deviant("threads", ("helps", TIMED), ("threads that do not call libfabric slept",)),
     # The others wait for 2 s of CPU time.

@@ -1,5 +1,5 @@
-//! Waits by the function `syscall`: for a futex until an absolute time, which is converted, and others, whose timeouts
-//! pass in real time.
+//! Waits by the function `syscall`: for a futex until an absolute time, which is converted, and for descriptors, signals
+//! and spans, whose timeouts pass in real time.
 //!
 //! The standard library of Rust waits for a futex in `Condvar::wait_timeout` and `thread::park_timeout`, with times that
 //! it computes from virtual clocks. The time that is left is waited for in real time, and virtual time does not advance by
@@ -51,15 +51,49 @@ unsafe fn futex_wait(operation: c_long, time: *const timespec) -> Option<TimedWa
     Some(TimedWait { clock, timeout, end })
 }
 
-/// Returns a sleep for a span, or `None` if the process is in real time.
+/// Returns a wait for a span, or `None` if there is no timeout or the process is in real time.
 ///
 /// # Safety
 /// `span` is NULL or points to a readable time.
-unsafe fn sleep(span: *const timespec) -> Option<TimedWait> {
+unsafe fn wait_for_span(span: *const timespec) -> Option<TimedWait> {
     let clock = VirtualClock::get()?;
     // SAFETY: the caller passes NULL, for which as_ref has a case, or a readable time.
     let timeout = duration(unsafe { span.as_ref() }?)?;
     Some(TimedWait { clock, timeout, end: None })
+}
+
+/// Returns a wait for milliseconds, or `None` if they are negative, which is no timeout, or the process is in real time.
+fn wait_for_millis(millis: c_long) -> Option<TimedWait> {
+    let clock = VirtualClock::get()?;
+    // The kernel reads an int.
+    let timeout = u64::try_from(millis as c_int).ok()? * 1_000_000;
+    Some(TimedWait { clock, timeout, end: None })
+}
+
+/// Returns the wait that a system call is, or `None` if it is none with a timeout.
+///
+/// # Safety
+/// The arguments are those that the system call demands.
+unsafe fn timed_wait(number: c_long, [a, b, c, d, e]: [c_long; 5]) -> Option<TimedWait> {
+    #[cfg(target_arch = "x86_64")]
+    match number {
+        libc::SYS_poll => return wait_for_millis(c),
+        libc::SYS_epoll_wait => return wait_for_millis(d),
+        _ => {}
+    }
+    // SAFETY: these arguments are timeouts, or NULL: of futex(2) the fourth, for operations that wait; of nanosleep(2) the
+    // first; of ppoll(2), rt_sigtimedwait(2) and a relative clock_nanosleep(2) the third; of pselect(2) the fifth.
+    unsafe {
+        match number {
+            libc::SYS_futex => futex_wait(b, pointer(d)),
+            libc::SYS_nanosleep => wait_for_span(pointer(a)),
+            libc::SYS_clock_nanosleep if b == 0 => wait_for_span(pointer(c)),
+            libc::SYS_ppoll | libc::SYS_rt_sigtimedwait => wait_for_span(pointer(c)),
+            libc::SYS_pselect6 => wait_for_span(pointer(e)),
+            libc::SYS_epoll_pwait => wait_for_millis(d),
+            _ => None,
+        }
+    }
 }
 
 /// Returns a pointer that the program has passed as a number.
@@ -79,16 +113,8 @@ unsafe extern "C-unwind" fn syscall(
     e: c_long,
     f: c_long,
 ) -> c_long {
-    // SAFETY: the fourth argument of futex(2) is a timeout, or NULL, for the operations that wait. That of nanosleep(2) and of
-    // a relative clock_nanosleep(2) is the time to sleep.
-    let wait = unsafe {
-        match number {
-            libc::SYS_futex => futex_wait(b, pointer(d)),
-            libc::SYS_nanosleep => sleep(pointer(a)),
-            libc::SYS_clock_nanosleep if b == 0 => sleep(pointer(c)),
-            _ => None,
-        }
-    };
+    // SAFETY: the caller of syscall(2) promises what the system call demands.
+    let wait = unsafe { timed_wait(number, [a, b, c, d, e]) };
     let Some(TimedWait { clock, timeout, end }) = wait else {
         // SAFETY: the arguments are those of the caller, who promised what the system call demands.
         return unsafe { real::syscall(number, a, b, c, d, e, f) };
@@ -101,6 +127,7 @@ unsafe extern "C-unwind" fn syscall(
     let result = unsafe { real::syscall(number, a, b, c, d, e, f) };
     let passed = match number {
         libc::SYS_futex => result == -1 && real::errno() == libc::ETIMEDOUT,
+        libc::SYS_rt_sigtimedwait => result == -1 && real::errno() == libc::EAGAIN,
         _ => result == 0,
     };
     if passed && timeout > 0 {

@@ -259,7 +259,7 @@ fn describe_deviation(Deviation { kind, time }: Deviation) -> String {
             format!("waited for something outside of the network, {s:.3} s of real time")
         }
         DeviationKind::RealTimeout => {
-            format!("syscall waited for a futex or slept: up to {s:.6} s that passed in real time")
+            format!("syscall waited until a timeout: up to {s:.6} s that passed in real time")
         }
         DeviationKind::LongComputation => format!(
             "computed without a call: {s:.3} s of CPU time, and the others did not wait for its answers"
