@@ -27,6 +27,10 @@ def alive(pid: int) -> bool:
         return False
 
 
+# Seconds that a command has until it is ended. On a busy machine the shorter ones may pass before it has begun.
+DEADLINES = (0.5, 4.0, 40.0)
+
+
 class Steps(unittest.TestCase):
     def setUp(self) -> None:
         directory = tempfile.TemporaryDirectory()
@@ -80,9 +84,12 @@ class Steps(unittest.TestCase):
     def test_a_hanging_step_ends_with_its_children(self) -> None:
         # A child in a session of its own, and one that does not listen.
         script = f"setsid sleep 600 & echo $! >{self.logs}/a; (trap '' TERM; exec sleep 600) & echo $! >{self.logs}/b; wait"
-        begin = time.monotonic()
-        status, said = self.run_them([Step("hangs", [["sh", "-c", script]], deadline=0.5), GOOD])
-        self.assertLess(time.monotonic() - begin, 15)
+        for deadline in DEADLINES:
+            begin = time.monotonic()
+            status, said = self.run_them([Step("hangs", [["sh", "-c", script]], deadline=deadline), GOOD])
+            self.assertLess(time.monotonic() - begin, deadline + 60)
+            if (self.logs / "b").exists():
+                break
         self.assertEqual(status, 1)
         self.assertRegex(said, r"(?m)^FAIL  hangs .*still running after")
         self.assertRegex(said, r"(?m)^ok    good ")
@@ -101,8 +108,11 @@ class Steps(unittest.TestCase):
             f"from squall_ci import process; process.run(['sh', '-c', 'echo $$ >{self.logs}/inner; sleep 600'], timeout=600)"
         )
         env = {**os.environ, "PYTHONPATH": str(ROOT / "ci")}
-        result = process.run([sys.executable, "-c", inner], env, 2.0)
-        self.assertIsNone(result.code)
+        for deadline in DEADLINES:
+            result = process.run([sys.executable, "-c", inner], env, deadline)
+            self.assertIsNone(result.code)
+            if (self.logs / "inner").exists():
+                break
         self.assertFalse(alive(int((self.logs / "inner").read_text())))
 
     def test_a_signal_lets_the_tool_clean_up(self) -> None:
