@@ -6,6 +6,7 @@
  *   job stencil ROWS ROUNDS [COLUMNS]                   a stencil on a torus of cells, which checks the sum of all cells
  *   job permutation BYTES START_US RANK,RANK,..         rank i sends to the i-th of these, START_US after time begins
  *   job probes TAGS ROUNDS                              rank 0 looks for tag after tag until rank 1 has answered with the last one
+ *   job nap US ROUNDS                                   each rank sleeps US microseconds, ROUNDS times, and does nothing else
  *   job no-finalize                                     rank 1 exits in the middle, with status 0 and without MPI_Finalize
  *   job killed                                          rank 1 kills itself in the middle
  *   job fork                                            rank 1 forks in the middle, and the child calls MPI as well
@@ -157,6 +158,18 @@ static void stencil(int rows, int rounds, int columns)
 	free(next);
 }
 
+/* Each nap waits for the emulator, and no rank does any work between two of them. */
+static void naps(unsigned us, int rounds)
+{
+	MPI_Barrier(MPI_COMM_WORLD);
+	double begin = MPI_Wtime();
+	for (int i = 0; i < rounds; i++)
+		usleep(us);
+	if (rank == 0)
+		printf("job: nap: %.3f us\n", (MPI_Wtime() - begin) / rounds * 1e6);
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
 /*
  * Each rank sends one message to the rank that the list names for it, and receives one. All begin at one time, `start_us` after a whole
  * second of the clock, at which virtual time begins: so a failure in the network can be timed by it. Before, partners exchange a
@@ -296,6 +309,8 @@ int main(int argc, char **argv)
 		permutation((size_t)first, rounds, argv[4]);
 	else if (!strcmp(what, "probes"))
 		probes((int)first, rounds);
+	else if (!strcmp(what, "nap"))
+		naps((unsigned)first, rounds);
 	else if (argc > 2)
 		collectives(what, first, rounds);
 	else

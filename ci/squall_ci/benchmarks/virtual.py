@@ -9,8 +9,8 @@ overhead   what work of this provider costs on this machine by size, for --overh
            through shared memory
 real       small jobs of two ranks over the loopback interface in real time, and in virtual time over a network with its measured
            parameters
-bounds     what a run costs in real time beside what is aimed at: IMB-MPI1 Allreduce on 64 hosts under Intel MPI, and an alltoall of
-           1 MiB beside `squall sim` with its messages
+bounds     what a run costs in real time beside what is aimed at: a hand-over to ranks that only sleep, IMB-MPI1 Allreduce on 64
+           hosts under Intel MPI, and an alltoall of 1 MiB beside `squall sim` with its messages
 
 Names select tables. The first three repeat themselves exactly unless `squall` says otherwise. The others depend on this processor,
 and on who else uses it.
@@ -105,7 +105,8 @@ def spine(virtual: Virtual, quick: bool) -> None:
 
 
 class RealTime(NamedTuple):
-    """What a run in virtual time cost: real seconds, events of the network a second, and microseconds for a hand-over."""
+    """What a run in virtual time cost: real seconds, events of the network a second, and microseconds for a hand-over with the work of
+    its rank."""
 
     seconds: float
     events: float
@@ -114,7 +115,7 @@ class RealTime(NamedTuple):
 
 def real_time_of(result: Result) -> RealTime:
     """Returns what `squall run --virtual` printed about the real time of a run."""
-    line = r"virtual time: [\d.]+ s in ([\d.]+) s; (\d+) events .* hand-overs \(([\d.]+) us each\)"
+    line = r"virtual time: [\d.]+ s in ([\d.]+) s; (\d+) events .* hand-overs \(([\d.]+) us each,"
     found = re.search(line, result.output)
     need(result.ok and found, f"{result.why()}\n{result.output}")
     seconds, events, hand_over = (float(found[i]) for i in (1, 2, 3)) if found else (1.0, 0.0, 0.0)
@@ -123,7 +124,9 @@ def real_time_of(result: Result) -> RealTime:
 
 # Targets of the design of virtual time: the real time of a hand-over from the emulator to a rank (us) and of the Allreduce (s), and
 # the most that events of the simulator a second may be, as a multiple of those of a job with large messages.
-HAND_OVER, ALLREDUCE, SLOWER = 5, 120, 3
+HAND_OVER, ALLREDUCE, SLOWER = 4, 30, 3
+# Numbers of ranks whose hand-overs are measured while they do nothing but sleep.
+NAPPERS = (2, 8, 64)
 
 
 def bounds(virtual: Virtual, quick: bool) -> None:
@@ -154,8 +157,15 @@ def bounds(virtual: Virtual, quick: bool) -> None:
     found = re.search(r"^ *(?:\d+ +){7}(\d+)$\n^([\d.]+) s, ", result.output, re.M)
     need(result.ok and found, f"squall sim: {result.why()}\n{result.output}")
     simulated = float(found[1]) / max(float(found[2]), 0.01) if found else 0.0
+    naps = {
+        ranks: real_time_of(virtual.run_job(f"star:{ranks}", ranks, "nap", 10, 300 if quick else 2000)) for ranks in NAPPERS
+    }
     rows = [
-        ["a hand-over, us", f"{job.hand_over:.1f}", f"{HAND_OVER}"],
+        *(
+            [f"a hand-over, {ranks} ranks that only sleep, us", f"{nap.hand_over:.1f}", f"{HAND_OVER}"]
+            for ranks, nap in naps.items()
+        ),
+        [f"a hand-over with the work of its rank, Allreduce, {ranks} ranks, us", f"{job.hand_over:.1f}", ""],
         [f"Allreduce of 8 B to 1 MiB, {ranks} ranks, {iterations} iterations, s", f"{job.seconds:.0f}", f"{ALLREDUCE}"],
         ["its events of the network, million/s", f"{job.events / 1e6:.2f}", ""],
         ["an alltoall of 1 MiB, 16 ranks, million events/s", f"{large.events / 1e6:.2f}", f"{simulated / 1e6 / SLOWER:.2f}"],

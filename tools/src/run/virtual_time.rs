@@ -185,8 +185,8 @@ pub(super) fn preload(variables: &mut Variables, provider_path: &str) -> Result<
 pub(super) fn describe(report: &VirtualTimeReport) -> String {
     let (virtual_s, real_s) = (seconds(report.virtual_time), seconds(report.real_time));
     let mut text = format!(
-        "virtual time: {virtual_s:.9} s in {real_s:.3} s; {} events ({:.2} million/s), {} hand-overs ({:.1} us each), lookahead \
-         {}",
+        "virtual time: {virtual_s:.9} s in {real_s:.3} s; {} events ({:.2} million/s), {} hand-overs ({:.1} us each, \
+         with the work of ranks), lookahead {}",
         report.events,
         report.events as f64 / real_s.max(1e-9) / 1e6,
         report.hand_overs,
