@@ -91,7 +91,9 @@ class Namespaces:
 
     def address(self, node: str, device: str, address: str) -> None:
         """Gives a device an address and takes it up."""
-        self.ip(node, "addr", "add", address, "dev", device)
+        # The kernel lets nobody use an IPv6 address before it has looked for duplicates.
+        at_once = ["nodad"] if ":" in address else []
+        self.ip(node, "addr", "add", address, "dev", device, *at_once)
         self.ip(node, "link", "set", device, "up")
 
     def set_mtu(self, node: str, device: str, size: int) -> None:

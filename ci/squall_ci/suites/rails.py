@@ -3,9 +3,9 @@
 Each card is a veth pair, shaped to 1 Gb/s so that the network is the limit, in a subnet of its own. The launcher has an
 interface besides. Measured are, as medians of the rounds: the bandwidth of messages of 1 MiB over one card, two, four, and
 over one of 1 Gb/s with one of 250 Mb/s, with libfabric's tcp beside them, which uses one card. Then MPI jobs, every byte
-compared: one of two cards loses 1 % of its packets; the cards are in one subnet; packets are encrypted; and one of two cards
-dies after a quarter of the job and is back after half of it. For that one the longest times are printed in which no message
-arrived, and the card has to carry packets again within a second.
+compared: one of two cards loses 1 % of its packets; the cards are in one subnet, or have IPv6 alone; packets are encrypted; and
+one of two cards dies after a quarter of the job and is back after half of it. For that one the longest times are printed in
+which no message arrived, and the card has to carry packets again within a second.
 """
 
 import argparse
@@ -55,12 +55,14 @@ LEAST_RETURNED = 10 << 16
 class Cards(Namespaces):
     """Two hosts, whose names begin with `name`, with a card for each of `rates`, in Mb/s."""
 
-    def __init__(self, rates: Sequence[int], same_subnet: bool = False, name: str = "h") -> None:
+    def __init__(self, rates: Sequence[int], same_subnet: bool = False, name: str = "h", six: bool = False) -> None:
         self.hosts = [f"{name}{host}" for host in (0, 1)]
         super().__init__(self.hosts)
-        self.rates, self._same = rates, same_subnet
+        self.rates, self._same, self._six = rates, same_subnet, six
 
     def address_of(self, host: int, card: int) -> str:
+        if self._six:
+            return f"fd00:79:{card}::{host + 1}"
         return f"10.79.0.{10 * (card + 1) + host}" if self._same else f"10.79.{card}.{host + 1}"
 
     def build(self) -> None:
@@ -68,7 +70,7 @@ class Cards(Namespaces):
         self.join(one, "eth0", "10.77.9.1/24", other, "eth0", "10.77.9.2/24", 1500)
         for card, rate in enumerate(self.rates):
             device = f"card{card}"
-            ends = [f"{self.address_of(host, card)}/24" for host in (0, 1)]
+            ends = [f"{self.address_of(host, card)}/{64 if self._six else 24}" for host in (0, 1)]
             self.join(one, device, ends[0], other, device, ends[1], 9000)
             for node in self.hosts:
                 self.inside(node, *f"tc qdisc add dev {device} root tbf rate {rate}mbit burst 128kb latency 20ms".split())
@@ -221,6 +223,9 @@ def jobs(tally: Tally, values: pathlib.Path | None) -> None:
     with Cards([FULL] * 2, same_subnet=True) as network:
         begin = time.monotonic()
         timed("both cards in one subnet", network.job("stream", 3.0), begin)
+    with Cards([FULL] * 2, six=True) as network:
+        begin = time.monotonic()
+        timed("IPv6", network.job("stream", 3.0), begin)
     with Cards([FULL] * 2) as network, tempfile.TemporaryDirectory() as folder:
         key = pathlib.Path(folder) / "key"
         key.write_bytes(os.urandom(32))
