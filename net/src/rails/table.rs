@@ -19,10 +19,11 @@ const SLOTS: usize = 64;
 const FIRST_WAIT: Span = Span::millis(5);
 /// Longest wait between two questions to a peer that never answered one, as a peer without rails.
 const LONGEST_WAIT: Span = Span::secs(8);
-/// Number of unanswered questions after which a pair of cards counts as unconnected, and the time
-/// until it is asked about again.
-const PROBES: u8 = 5;
-const PROBE_AGAIN: Span = Span::secs(10);
+/// Longest wait between two probes of a pair of cards. The first ones follow each other closely, but all of them may be
+/// lost while the kernel looks for the hardware addresses of neighbours.
+const LONGEST_PROBE_WAIT: Span = Span::secs(10);
+/// Number of unanswered confirmations after which a pair is probed anew, because its cookie may be too old.
+const CONFIRMATIONS: u8 = 5;
 /// Time without a packet from a pair that was sent one, after which it is asked whether it works.
 /// An acknowledgement comes within this time on any network of a data centre.
 const QUIET: Span = Span::millis(6);
@@ -693,12 +694,11 @@ impl RailTable {
         }
         self.send(Route { local, to }, packet);
         let pair = &mut self.peers[index].pairs[at];
-        pair.asked += 1;
+        pair.asked = pair.asked.saturating_add(1);
         pair.next = Time(now.0 + pair.wait.0);
-        pair.wait = Span(pair.wait.0 * 2);
-        if pair.asked >= PROBES {
-            (pair.state, pair.asked, pair.wait) = (PairState::Probing, 0, FIRST_WAIT);
-            pair.next = Time(now.0 + PROBE_AGAIN.0);
+        pair.wait = Span((pair.wait.0 * 2).min(LONGEST_PROBE_WAIT.0));
+        if stage == RailStage::Confirm && pair.asked >= CONFIRMATIONS {
+            (pair.state, pair.asked) = (PairState::Probing, 0);
         }
         pair.next
     }
