@@ -400,6 +400,7 @@ fn links(results: &Results) -> Vec<LinkLoad> {
             name: port.name.clone(),
             tier: port.tier.map_or(0, |tier| tier + u8::from(port.up)),
             up: port.up,
+            gbps: port.rate.0 as f64 / 1e9,
             bytes: port.bytes,
             dropped: port.dropped,
             trimmed: port.trimmed,
