@@ -43,8 +43,7 @@ pub(super) struct RunningFlow {
 /// it.
 #[derive(Debug)]
 pub(super) struct FlowPlan {
-    pub(super) flows: Vec<Flow>,
-    triggers: Vec<Trigger>,
+    workload: Arc<Workload>,
     /// Flows that each trigger starts.
     waiting: Lists,
     /// Triggers that each trigger activates.
@@ -54,7 +53,7 @@ pub(super) struct FlowPlan {
 }
 
 impl FlowPlan {
-    pub(super) fn new(workload: &Workload) -> Self {
+    pub(super) fn new(workload: Arc<Workload>) -> Self {
         let count = workload.triggers.len();
         let waiting = Lists::new(count, || {
             (0u32..).zip(&workload.flows).filter_map(|(index, flow)| match flow.start {
@@ -67,13 +66,12 @@ impl FlowPlan {
             workload.dependencies.iter().map(|dependency| (dependency.from, dependency.to))
         });
         let processors = workload.triggers.iter().filter_map(|trigger| trigger.processor);
-        Self {
-            waiting,
-            dependents: dependents.sorted(),
-            processors: processors.max().map_or(0, |last| last as usize + 1),
-            flows: workload.flows.clone(),
-            triggers: workload.triggers.clone(),
-        }
+        let processors = processors.max().map_or(0, |last| last as usize + 1);
+        Self { waiting, dependents: dependents.sorted(), processors, workload }
+    }
+
+    pub(super) fn flows(&self) -> &[Flow] {
+        &self.workload.flows
     }
 }
 
@@ -152,8 +150,8 @@ impl Flows {
             (Arc::clone(feature), place)
         });
         let features: Vec<_> = features.filter(|(_, place)| !place.is_empty()).collect();
-        let counted = if features.is_empty() { 0 } else { plan.flows.len() };
-        let running = plan.flows.iter().map(|flow| RunningFlow {
+        let counted = if features.is_empty() { 0 } else { plan.flows().len() };
+        let running = plan.flows().iter().map(|flow| RunningFlow {
             label: Label { level: flow.level, group: flow.job },
             src: flow.src,
             dst: flow.dst,
@@ -173,12 +171,12 @@ impl Flows {
             first: None,
         });
         Self {
-            activations: vec![0; plan.triggers.len()],
+            activations: vec![0; plan.workload.triggers.len()],
             processors: vec![Picos::ZERO; plan.processors],
             running: running.collect(),
             plan: Arc::clone(plan),
             finished: 0,
-            contest: Contest::new(&plan.flows),
+            contest: Contest::new(plan.flows()),
             features,
             counted: vec![CountedFlow::default(); counted],
         }
@@ -224,7 +222,7 @@ impl Flows {
 
     /// Activates a trigger. Returns the flows and triggers that it starts if it fires.
     pub(super) fn activate(&mut self, trigger: u32, now: Picos) -> Option<FiredTrigger<'_>> {
-        let kind = self.plan.triggers.get(trigger as usize)?.kind;
+        let kind = self.plan.workload.triggers.get(trigger as usize)?.kind;
         let activations = &mut self.activations[trigger as usize];
         *activations = activations.saturating_add(1);
         let activations = *activations;
@@ -249,7 +247,7 @@ impl Flows {
     }
 
     fn fire(&mut self, trigger: u32, flows: Range<u32>, now: Picos) -> FiredTrigger<'_> {
-        let Trigger { delay, processor, .. } = self.plan.triggers[trigger as usize];
+        let Trigger { delay, processor, .. } = self.plan.workload.triggers[trigger as usize];
         let delay = Picos(delay);
         let mut at = now + delay;
         if let Some(processor) = processor {
@@ -264,9 +262,9 @@ impl Flows {
     /// Counts a flow as finished: all its bytes arrived, or the transport gave it up.
     pub(super) fn finish(&mut self, flow: u32) {
         self.finished += 1;
-        if self.contest.is_won(self.plan.flows[flow as usize].job) {
+        if self.contest.is_won(self.plan.flows()[flow as usize].job) {
             let mut bytes = vec![0; self.contest.left.len()];
-            for (flow, spec) in self.running.iter().zip(&self.plan.flows) {
+            for (flow, spec) in self.running.iter().zip(self.plan.flows()) {
                 bytes[usize::from(spec.job)] += flow.received;
             }
             self.contest.bytes = bytes;
@@ -283,7 +281,7 @@ impl Flows {
     /// `reachable` is true if there is a route to its destination.
     pub(super) fn result(&self, index: usize, there: &Self, reachable: bool) -> FlowResult {
         let (flow, spec, received) =
-            (&self.running[index], &self.plan.flows[index], &there.running[index]);
+            (&self.running[index], &self.plan.flows()[index], &there.running[index]);
         let since = |time: Picos| (time != Picos::NEVER).then(|| time.since(flow.start));
         let unfinished = if flow.done != Picos::NEVER {
             None

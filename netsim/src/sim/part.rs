@@ -466,7 +466,7 @@ impl Part {
     fn start(&mut self, flow: u32) {
         let now = self.network.now();
         let Hosts { hosts, flows, .. } = &mut self.ends;
-        let spec = &flows.plan.flows[flow as usize];
+        let spec = &flows.plan.flows()[flow as usize];
         let running = &mut flows.running;
         running[flow as usize].start = now;
         let (host, dst) = (spec.src, spec.dst);
@@ -515,9 +515,9 @@ impl Part {
                 News::Done(flow) => {
                     flows.finish(flow);
                     self.last = now;
-                    flows.plan.flows[flow as usize].on_sent
+                    flows.plan.flows()[flow as usize].on_sent
                 }
-                News::Arrived(flow) => flows.plan.flows[flow as usize].on_received,
+                News::Arrived(flow) => flows.plan.flows()[flow as usize].on_received,
                 News::Failed(flow) => {
                     flows.finish(flow);
                     self.last = now;

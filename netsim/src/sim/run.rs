@@ -47,11 +47,19 @@ impl Simulation {
     /// Returns what is impossible about the topology, the workload, the algorithms or other
     /// parameters.
     pub fn new(config: &SimConfig, workload: &Workload) -> Result<Self, SimError> {
+        Self::shared(config, &Arc::new(workload.clone()))
+    }
+
+    /// Creates a simulation of a workload without a copy of it, as [`Simulation::new`] does.
+    ///
+    /// # Errors
+    /// See [`Simulation::new`].
+    pub fn shared(config: &SimConfig, workload: &Arc<Workload>) -> Result<Self, SimError> {
         let setup = Setup::new(config, workload)?;
         let topology = &config.topology;
         let whole = |_| Partition::new(topology, 1, &[]);
         let partition = divide(config, workload).unwrap_or_else(whole);
-        let plan = Arc::new(FlowPlan::new(workload));
+        let plan = Arc::new(FlowPlan::new(Arc::clone(workload)));
         let parts = (0..partition.parts())
             .map(|part| Part::new(config, (&setup, workload, &plan), (&partition, part)));
         Ok(Self {
@@ -162,7 +170,7 @@ impl Simulation {
             let [from, to] = [flow.src, flow.dst].map(|host| &self.of(host).ends.flows);
             from.result(index, to, reachable)
         };
-        flows.plan.flows.iter().enumerate().map(result).collect()
+        flows.plan.flows().iter().enumerate().map(result).collect()
     }
 
     fn totals(&self, end: End) -> Totals {

@@ -472,7 +472,7 @@ fn scene(args: &SimArgs) -> Result<PacketScene, Failure> {
         observe: ObserveTable {
             queues_us: args.sample,
             windows_us: args.sample,
-            links: args.sample.is_some(),
+            links: args.sample.is_some() || is_job,
             packets: false,
             until_us: args.end,
         },

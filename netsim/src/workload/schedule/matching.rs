@@ -150,7 +150,7 @@ impl Matching {
             all.sort_unstable();
             for channel in all.chunk_by(|one, next| (one.0, one.1) == (next.0, next.1)) {
                 match *channel {
-                    [(_, _, false, send), (_, _, true, receive)] if !is_any => {
+                    [(_, _, false, send), (_, _, true, receive)] => {
                         matching.receives[send as usize] = receive;
                     }
                     _ => matching.add_channel(channel.iter().map(|of| of.3)),
