@@ -442,3 +442,24 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     }
     kept
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A column is a second. The first has 0.3 s of state 0, 0.5 of state 2 and 0.2 of state 1; the
+    /// fourth has twice 0.3 s of state 1 around 0.4 of state 0.
+    #[test]
+    fn a_column_of_a_gantt_chart_shows_the_state_that_fills_most_of_it() {
+        let end = COLUMNS as f64;
+        let changes =
+            [(0.0, 0), (0.3, 2), (0.8, 1), (2.0, 0), (3.0, 1), (3.3, 0), (3.7, 1), (4.0, 0)];
+        let all = stretches(&changes, end, 3);
+        assert_eq!(
+            all,
+            [(0.0, 1.0, 2), (1.0, 2.0, 1), (2.0, 3.0, 0), (3.0, 4.0, 1), (4.0, end, 0)]
+        );
+        assert_eq!(stretches(&[(0.0, 1)], end, 3), [(0.0, end, 1)]);
+        assert!(stretches(&[], end, 3).is_empty());
+    }
+}
