@@ -15,7 +15,9 @@ pub enum Limit {
     HostLink,
     /// So does a link between switches.
     SwitchLink,
-    /// No link does: latency, congestion control and retransmissions take the time.
+    /// Two such links do one after the other.
+    HostAndSwitchLinks,
+    /// No links do: latency, congestion control and retransmissions take the time.
     Transport,
 }
 
@@ -30,7 +32,8 @@ impl Limit {
     ///
     /// If the network costs a tenth of the time at most, it is what the ranks do most of the time. Otherwise
     /// it is the kind of the link that needs longest for its bytes, if that is four fifths at
-    /// least of the time that the network costs; or the transport, if no link needs so long.
+    /// least of the time that the network costs; or both kinds, if their busiest links need so long together;
+    /// or the transport.
     #[must_use]
     pub fn of(run: &Run) -> Option<Self> {
         let times = run.job_times.as_ref()?;
@@ -44,10 +47,11 @@ impl Limit {
         }
         let (host, switch) = (busiest(run, false)?, busiest(run, true).unwrap_or(0.0));
         let needed = BUSY * (times.lasted_us - times.without_network_us);
-        Some(match host.max(switch) >= needed {
-            false => Self::Transport,
-            true if switch > host => Self::SwitchLink,
-            true => Self::HostLink,
+        Some(match (host.max(switch) >= needed, host + switch >= needed) {
+            (true, _) if switch > host => Self::SwitchLink,
+            (true, _) => Self::HostLink,
+            (false, true) => Self::HostAndSwitchLinks,
+            (false, false) => Self::Transport,
         })
     }
 }
@@ -59,6 +63,7 @@ impl fmt::Display for Limit {
             Self::OtherRanks => "waiting for other ranks",
             Self::HostLink => "links of hosts",
             Self::SwitchLink => "links between switches",
+            Self::HostAndSwitchLinks => "links of hosts and between switches, in turn",
             Self::Transport => "latency and congestion control",
         })
     }
@@ -100,7 +105,8 @@ mod tests {
         let of = |without, links: &[(u8, u64)]| Limit::of(&run(without, links));
         assert_eq!(of(50.0, &[(0, 45_000), (1, 30_000)]), Some(Limit::HostLink));
         assert_eq!(of(50.0, &[(0, 45_000), (1, 46_000)]), Some(Limit::SwitchLink));
-        assert_eq!(of(50.0, &[(0, 39_000), (1, 30_000)]), Some(Limit::Transport));
+        assert_eq!(of(50.0, &[(0, 39_000), (1, 2_000)]), Some(Limit::HostAndSwitchLinks));
+        assert_eq!(of(50.0, &[(0, 37_000), (1, 2_000)]), Some(Limit::Transport));
         assert_eq!(of(91.0, &[(0, 99_000)]), Some(Limit::Computation));
         assert_eq!(of(50.0, &[]), None);
         assert_eq!(Limit::of(&Run::default()), None);

@@ -150,7 +150,9 @@ fn recorded(document: &mut Document, run: &Run) {
     document.tables.extend(link_use(run, &of));
     document.gantts.extend(timelines(run, &of));
     document.bars.extend(link_load(run, &of));
-    if !run.parameters.is_empty() || !run.series.is_empty() || !run.links.is_empty() {
+    let has_details = !run.parameters.is_empty() || !run.series.is_empty() || !run.links.is_empty();
+    // The messages of a job are too many, and differ too much in length.
+    if has_details && run.job_times.is_none() {
         document.bars.extend(shares(run, &of));
     }
 }
@@ -269,24 +271,40 @@ fn link_use(run: &Run, of: &str) -> Option<ReportTable> {
     })
 }
 
-/// Lists what the ranks of a schedule did.
+/// Largest number of ranks of which each has a row.
+const RANKS: usize = 64;
+
+/// Lists what the ranks of a schedule did: all of them, or the extremes of many.
 fn ranks(run: &Run, of: &str) -> Option<ReportTable> {
-    let times = run.job_times.as_ref()?;
-    let rows = times.ranks.iter().enumerate().map(|(rank, times)| {
-        let times = [times.computing_us, times.exposed_us, times.waiting_us];
-        core::iter::once(rank.to_string()).chain(times.map(number)).collect()
-    });
+    let job = run.job_times.as_ref()?;
+    let columns: [fn(&RankTimes) -> f64; 3] =
+        [|rank| rank.computing_us, |rank| rank.exposed_us, |rank| rank.waiting_us];
+    let row = |name: String, value: &dyn Fn(fn(&RankTimes) -> f64) -> f64| {
+        let values = columns.iter().map(|column| number(value(*column)));
+        core::iter::once(name).chain(values).collect::<Vec<_>>()
+    };
+    let rows = if job.ranks.len() <= RANKS {
+        let ranks = job.ranks.iter().enumerate();
+        ranks.map(|(rank, times)| row(rank.to_string(), &|column| column(times))).collect()
+    } else {
+        let values = |column: fn(&RankTimes) -> f64| job.ranks.iter().map(column);
+        vec![
+            row("least".to_owned(), &|of| values(of).fold(f64::INFINITY, f64::min)),
+            row("mean".to_owned(), &|of| values(of).sum::<f64>() / job.ranks.len() as f64),
+            row("most".to_owned(), &|of| values(of).fold(0.0, f64::max)),
+        ]
+    };
     Some(ReportTable {
         title: format!(
             "Ranks: the job took {} us, and {} us over a network without delays{of}",
-            number(times.lasted_us),
-            number(times.without_network_us)
+            number(job.lasted_us),
+            number(job.without_network_us)
         ),
         head: ["rank", "computing (us)", "exposed (us)", "waiting (us)"]
             .map(str::to_owned)
             .to_vec(),
-        rows: rows.collect(),
-        folded: times.ranks.len() > 32,
+        rows,
+        folded: false,
     })
 }
 
