@@ -365,6 +365,7 @@ fn draw_gantt(gantt: &Gantt, to: &mut String) -> Result<(), Box<dyn Error>> {
     chart
         .configure_mesh()
         .disable_y_mesh()
+        .x_max_light_lines(1)
         .x_desc(&gantt.x)
         .y_labels(2 * gantt.rows.len() + 1)
         .label_style(FONT)
