@@ -230,12 +230,14 @@ fn jobs(runs: &[Run]) -> Option<ReportTable> {
 
 /// Lists how much of their time the links of each kind and plane carried bytes.
 fn link_use(run: &Run, of: &str) -> Option<ReportTable> {
+    /// Tier, whether the links lead down, and plane.
+    type Kind = (u8, bool, Option<u32>);
     let lasted = run.makespan_us?;
     let plane = |link: &LinkLoad| -> Option<u32> {
         let host = link.name.split("->").find(|end| end.contains("-p"))?;
         host.rsplit_once("-p")?.1.parse().ok()
     };
-    let mut kinds: BTreeMap<(u8, bool, Option<u32>), Vec<(f64, &str)>> = BTreeMap::new();
+    let mut kinds: BTreeMap<Kind, Vec<(f64, &str)>> = BTreeMap::new();
     for link in run.links.iter().filter(|link| link.gbps > 0.0) {
         let share = link.bytes as f64 * 8e-3 / link.gbps / lasted * 100.0;
         let kind = kinds.entry((link.tier, !link.up, plane(link))).or_default();

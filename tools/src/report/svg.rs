@@ -403,9 +403,10 @@ fn stretches(changes: &[(f64, u8)], end: f64, states: usize) -> Vec<(f64, f64, u
     for (&(from, state), to) in changes.iter().zip(ends) {
         let place = |at: f64| (at / end).clamp(0.0, 1.0) * COLUMNS as f64;
         let (from, to) = (place(from), place(to));
-        for column in from as usize..(to.ceil() as usize).min(COLUMNS) {
+        let last = (to.ceil() as usize).min(COLUMNS);
+        for (column, shares) in columns.iter_mut().enumerate().take(last).skip(from as usize) {
             let share = to.min(column as f64 + 1.0) - from.max(column as f64);
-            if let Some(sum) = columns[column].get_mut(usize::from(state)) {
+            if let Some(sum) = shares.get_mut(usize::from(state)) {
                 *sum += share;
             }
         }
