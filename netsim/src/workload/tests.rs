@@ -500,3 +500,17 @@ fn attacks_that_make_no_sense_are_refused() {
         assert!(error.starts_with(expected), "{expected}: {error}");
     }
 }
+
+#[test]
+fn flows_have_numbers_of_their_own() {
+    let mut workload = generate(&Spec::new(permutation(7)), 4);
+    let mut check = |ids: [u32; 4]| {
+        workload.flows.iter_mut().zip(ids).for_each(|(flow, id)| flow.id = id);
+        workload.check()
+    };
+    assert_eq!(check([1, 2, 7, 9]), Ok(()));
+    assert_eq!(check([9, 2, 7, 1]), Ok(()));
+    assert_eq!(check([9, 2, 7, 2]), Err(WorkloadError::BadId(2)));
+    assert_eq!(check([1, 2, 2, 3]), Err(WorkloadError::BadId(2)));
+    assert_eq!(check([0, 1, 2, 3]), Err(WorkloadError::BadId(0)));
+}

@@ -6,7 +6,7 @@ use std::error::Error;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
-use super::{Bars, Document, Line, Plot};
+use super::{Bars, Document, Gantt, Line, Plot};
 use squall_netsim::output::text::number;
 
 /// The palette of Okabe and Ito, which colour-blind readers can tell apart.
@@ -62,6 +62,8 @@ fn figures_of<'a>(
     families: &Families<'_>,
 ) -> impl Iterator<Item = Result<Figure<'a>, PlotError>> {
     let plots = document.plots.iter().filter(|plot| !plot.lines.is_empty());
+    let gantts = document.gantts.iter().filter(|gantt| !gantt.rows.is_empty());
+    let gantts = gantts.map(|shown| Ok(Figure { title: &shown.title, svg: self::gantt(shown)? }));
     let bars = document.bars.iter().filter(|bars| !bars.bars.is_empty());
     let plots = plots.map(|shown| {
         let ends = families.get(shown.family.as_str()).filter(|_| !shown.log);
@@ -70,7 +72,9 @@ fn figures_of<'a>(
             svg: plot(shown, ends.copied().unwrap_or_else(|| ends_of(shown)))?,
         })
     });
-    plots.chain(bars.map(|shown| Ok(Figure { title: &shown.title, svg: self::bars(shown)? })))
+    plots
+        .chain(gantts)
+        .chain(bars.map(|shown| Ok(Figure { title: &shown.title, svg: self::bars(shown)? })))
 }
 
 /// Returns the plots of documents as SVG, each with a file name.
@@ -115,6 +119,16 @@ fn bars(bars: &Bars) -> Result<String, PlotError> {
     let mut text = String::new();
     let drawn = draw_bars(bars, &mut text);
     finish(drawn, &text, &bars.title)
+}
+
+/// Draws a Gantt chart as SVG.
+///
+/// # Errors
+/// The plotting library reports an error.
+fn gantt(gantt: &Gantt) -> Result<String, PlotError> {
+    let mut text = String::new();
+    let drawn = draw_gantt(gantt, &mut text);
+    finish(drawn, &text, &gantt.title)
 }
 
 fn finish(drawn: Result<(), Box<dyn Error>>, svg: &str, title: &str) -> Result<String, PlotError> {
@@ -327,6 +341,89 @@ fn draw_bars(bars: &Bars, to: &mut String) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Colours of the states of a Gantt chart.
+const STATES: [RGBColor; 4] = [RGBColor(228, 228, 228), COLOURS[1], COLOURS[0], COLOURS[2]];
+/// Height of a row of a Gantt chart, pixels.
+const ROW: u32 = 18;
+
+fn draw_gantt(gantt: &Gantt, to: &mut String) -> Result<(), Box<dyn Error>> {
+    let rows = u32::try_from(gantt.rows.len())?;
+    let size = (SIZE.0, 80 + ROW * rows);
+    let area = SVGBackend::with_string(to, size).into_drawing_area();
+    area.fill(&WHITE)?;
+    let (graph, legend) = area.split_horizontally(SIZE.0 - LEGEND);
+    let end = top(gantt.end) / 1.05;
+    let mut chart = ChartBuilder::on(&graph)
+        .margin(10)
+        .x_label_area_size(42)
+        .y_label_area_size(70)
+        .build_cartesian_2d(0.0..end, f64::from(rows)..0.0)?;
+    let name = |at: &f64| {
+        let row = gantt.rows.get(*at as usize).filter(|_| at.fract().abs() > 0.4);
+        row.map_or(String::new(), |row| row.0.clone())
+    };
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .x_max_light_lines(1)
+        .x_desc(&gantt.x)
+        .y_labels(2 * gantt.rows.len() + 1)
+        .label_style(FONT)
+        .axis_desc_style(("sans-serif", 14))
+        .light_line_style(WHITE)
+        .bold_line_style(RGBColor(225, 225, 225))
+        .x_label_formatter(&|value| number(*value))
+        .y_label_formatter(&name)
+        .draw()?;
+    for (row, (_, changes)) in gantt.rows.iter().enumerate() {
+        let (top, bottom) = (row as f64 + 0.12, row as f64 + 0.88);
+        let stretches = stretches(changes, end, gantt.states.len());
+        chart.draw_series(stretches.into_iter().map(|(from, to, state)| {
+            Rectangle::new([(from, top), (to, bottom)], STATES[state % STATES.len()].filled())
+        }))?;
+    }
+    for (index, name) in gantt.states.iter().enumerate() {
+        let y = 22 + 19 * i32::try_from(index)?;
+        let colour = STATES[index % STATES.len()].filled();
+        legend.draw(&Rectangle::new([(4, y - 6), (24, y + 6)], colour))?;
+        legend.draw(&Text::new(name.clone(), (28, y - 7), FONT))?;
+    }
+    area.present()?;
+    Ok(())
+}
+
+/// Number of columns of a Gantt chart: each shows the state that fills most of it.
+const COLUMNS: usize = 480;
+
+/// Returns stretches of one state, with their beginnings and ends, of a row that changes its state at
+/// these times.
+fn stretches(changes: &[(f64, u8)], end: f64, states: usize) -> Vec<(f64, f64, usize)> {
+    let mut columns = vec![vec![0.0; states.max(1)]; COLUMNS];
+    let ends = changes.iter().skip(1).map(|change| change.0).chain([end]);
+    for (&(from, state), to) in changes.iter().zip(ends) {
+        let place = |at: f64| (at / end).clamp(0.0, 1.0) * COLUMNS as f64;
+        let (from, to) = (place(from), place(to));
+        let last = (to.ceil() as usize).min(COLUMNS);
+        for (column, shares) in columns.iter_mut().enumerate().take(last).skip(from as usize) {
+            let share = to.min(column as f64 + 1.0) - from.max(column as f64);
+            if let Some(sum) = shares.get_mut(usize::from(state)) {
+                *sum += share;
+            }
+        }
+    }
+    let mut stretches: Vec<(f64, f64, usize)> = Vec::new();
+    for (column, shares) in columns.iter().enumerate() {
+        let most = (0..shares.len()).max_by(|a, b| shares[*a].total_cmp(&shares[*b]));
+        let Some(state) = most.filter(|state| shares[*state] > 0.0) else { continue };
+        let at = |column: usize| column as f64 / COLUMNS as f64 * end;
+        match stretches.last_mut().filter(|last| last.2 == state && last.1 == at(column)) {
+            Some(last) => last.1 = at(column + 1),
+            None => stretches.push((at(column), at(column + 1), state)),
+        }
+    }
+    stretches
+}
+
 /// Thins out a curve to about [`POINTS`] points: the lowest and the highest of each stretch, so
 /// that peaks remain visible.
 fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
@@ -346,4 +443,25 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
         kept.extend(pair);
     }
     kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A column is a second. The first has 0.3 s of state 0, 0.5 of state 2 and 0.2 of state 1; the
+    /// fourth has twice 0.3 s of state 1 around 0.4 of state 0.
+    #[test]
+    fn a_column_of_a_gantt_chart_shows_the_state_that_fills_most_of_it() {
+        let end = COLUMNS as f64;
+        let changes =
+            [(0.0, 0), (0.3, 2), (0.8, 1), (2.0, 0), (3.0, 1), (3.3, 0), (3.7, 1), (4.0, 0)];
+        let all = stretches(&changes, end, 3);
+        assert_eq!(
+            all,
+            [(0.0, 1.0, 2), (1.0, 2.0, 1), (2.0, 3.0, 0), (3.0, 4.0, 1), (4.0, end, 0)]
+        );
+        assert_eq!(stretches(&[(0.0, 1)], end, 3), [(0.0, end, 1)]);
+        assert!(stretches(&[], end, 3).is_empty());
+    }
 }
