@@ -215,7 +215,7 @@ fn a_dead_card_is_left_after_a_pause_in_which_nobody_looked() {
     for (a, b) in [(0, 1), (1, 0)] {
         let _ = world.pairs(a, b);
     }
-    world.now = world.now + Span::secs(3);
+    world.now += Span::secs(3);
     for (_, table) in &mut world.hosts {
         table.tick(world.now);
     }
@@ -708,7 +708,7 @@ proptest::proptest! {
         // A pair that did not answer for long is asked again after ten seconds.
         for _ in 0..2 {
             world.talk(0, 1, Span::secs(1));
-            world.now = world.now + Span::secs(11);
+            world.now += Span::secs(11);
         }
         world.talk(0, 1, Span::secs(1));
         for (from, to) in [(0, 1), (1, 0)] {
