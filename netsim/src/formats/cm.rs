@@ -13,7 +13,8 @@
 //! read, and microseconds in those that its UEC binary reads (`uec.cpp`, `timeFromUs`):
 //! [`StartUnit`]. `barrier count N` and `multishot` are the other triggers. `recv_done_trigger K`
 //! fires when everything arrived. Connections without `id` are numbered in order. `prio N` is read
-//! and ignored.
+//! and ignored. `addon`, a word without a value, makes a connection of csg-htsim send again whenever
+//! its trigger fires: that is possible here with triggers that fire once.
 
 use core::fmt::Write as _;
 use std::collections::HashMap;
@@ -122,6 +123,8 @@ pub fn read_in(unit: StartUnit, file: &str, text: &str) -> Result<Workload, Form
     let mut defined_names = DefinedNames::default();
     // The lines of flows, by flow number.
     let mut lines: HashMap<u32, usize> = HashMap::new();
+    // The lines of connections that may send again.
+    let mut again: Vec<(usize, Start)> = Vec::new();
     for (index, line) in unmarked(text).lines().enumerate() {
         let at = Place { file, line: index + 1 };
         let line = line.split('#').next().unwrap_or_default();
@@ -160,7 +163,13 @@ pub fn read_in(unit: StartUnit, file: &str, text: &str) -> Result<Workload, Form
                         "'{first}' is used before the line 'Nodes NUMBER'; move that line up"
                     ));
                 }
+                let mut words = words;
+                let all = words.len();
+                words.retain(|word| *word != "addon");
                 let flow = read_flow(at, &words, unit, &mut named, workload.flows.len())?;
+                if words.len() < all {
+                    again.push((at.line, flow.start));
+                }
                 if let Some(before) = lines.insert(flow.id, at.line) {
                     let id = flow.id;
                     return at.error(format!("id {id} is that of line {before}; expected another"));
@@ -217,6 +226,18 @@ pub fn read_in(unit: StartUnit, file: &str, text: &str) -> Result<Workload, Form
             ))
         }
     };
+    for (line, start) in again {
+        let Start::Trigger(mut number) = start else { continue };
+        resolve(&mut number)?;
+        let trigger = workload.triggers[number as usize];
+        if trigger.kind == TriggerKind::MultiShot {
+            return Place { file, line }.error(format!(
+                "'addon' with trigger {}, which fires several times: connections send once here; give each message a \
+                 connection of its own",
+                trigger.id
+            ));
+        }
+    }
     for flow in &mut workload.flows {
         if let Start::Trigger(number) = &mut flow.start {
             resolve(number)?;
@@ -323,7 +344,7 @@ fn read_flow(
             _ => {
                 return at.error(format!(
                     "'{key}' is unknown; a connection has id, start, trigger, size, send_done_trigger, \
-                     recv_done_trigger and prio"
+                     recv_done_trigger, prio and addon"
                 ));
             }
         }

@@ -15,9 +15,9 @@ use squall_netsim::formats::{self, FormatError};
 use squall_netsim::replay;
 use squall_netsim::settings::Settings;
 use squall_netsim::topology::Topology;
-use squall_netsim::workload::chakra::{self, ChakraOptions};
+use squall_netsim::workload::chakra::{self, ChakraOptions, system};
 use squall_netsim::workload::{
-    JobOptions, Pattern, Placement, ScheduledJob, Spec, Workload, goal, trace,
+    CollectiveAlgorithms, JobOptions, Pattern, Placement, ScheduledJob, Spec, Workload, goal, trace,
 };
 use squall_netsim::{Bytes, Picos};
 
@@ -82,6 +82,8 @@ pub struct ChakraTable {
     pub collective: Option<String>,
     /// Longest message of a collective (default no limit).
     pub chunk: Option<Bytes>,
+    /// System file of ASTRA-sim, relative to the plan: algorithms, parts and delays of collectives.
+    pub system: Option<PathBuf>,
     /// Ranks of a host, which share its card (default 1).
     pub ranks_per_host: Option<u32>,
     /// Rate between ranks of a host, Gb/s (default 3600, NVLink 4).
@@ -210,10 +212,15 @@ impl WorkloadFile {
 impl ChakraTable {
     fn options(&self, folder: &Path) -> Result<ChakraOptions, SceneError> {
         let text = self.collective.as_deref().unwrap_or_default();
+        let chosen: CollectiveAlgorithms =
+            text.parse().or_else(|what: String| fault("workload.collective", what))?;
+        let system = self.system.as_ref().map(|file| system::read(&folder.join(file)));
+        let system = system.transpose().or_else(|error| fault("", error))?.unwrap_or_default();
         Ok(ChakraOptions {
             placement: placement(self.ranks_per_host, self.inner_gbps, self.inner_latency_ns)?,
-            algorithms: text.parse().or_else(|what: String| fault("workload.collective", what))?,
+            algorithms: chosen.or(&system.algorithms),
             chunk: self.chunk.unwrap_or_default().0,
+            pace: system.pace,
             groups: self.comm_groups.as_ref().map(|file| folder.join(file)),
         })
     }

@@ -140,8 +140,13 @@ pub(super) struct NodeNames {
 impl NodeNames {
     /// Returns the name of the file of a rank.
     pub(super) fn file(&self, rank: u32) -> String {
-        self.files.replacen("%d", &rank.to_string(), 1)
+        trace_name(&self.files, rank)
     }
+}
+
+/// Returns the name of the trace of a rank, which is `%d` in the name of all.
+pub(super) fn trace_name(files: &str, rank: u32) -> String {
+    files.replacen("%d", &rank.to_string(), 1)
 }
 
 /// A schedule: the operations of all ranks of a job.
