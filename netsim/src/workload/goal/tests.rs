@@ -206,6 +206,11 @@ fn mistakes_of_the_binary_form_are_named() {
     assert!(binary::is_binary(&used));
     let message = binary::parse("x.bin", &used).expect_err("used up").to_string();
     assert!(message.contains("--save-mem has used this schedule up"), "{message}");
+    // A short file in which all ranks have the same operations would need any amount of memory.
+    let mut shared = whole;
+    shared.copy_within(14..30, 30);
+    let message = binary::parse("x.bin", &shared).expect_err("shared").to_string();
+    assert!(message.contains("rank 1: its operations are a part of another rank's"), "{message}");
 }
 
 proptest::proptest! {
