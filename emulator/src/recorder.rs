@@ -120,6 +120,7 @@ impl Recorder {
                 name: port.name.clone(),
                 tier: from.map_or(0, |tier| tier + u8::from(from < to)),
                 up: from < to,
+                gbps: 0.0,
                 bytes: port.bytes,
                 dropped: port.dropped,
                 trimmed: port.trimmed,

@@ -479,6 +479,41 @@ fn traces_of_a_training_step_say_what_ranks_do() {
     assert!(said.contains("the network costs") && said.contains("exposed us"), "{said}");
 }
 
+/// Runs the quick form of the training step of docs/training.md: its sweep with a small model.
+#[test]
+fn a_training_step_is_swept_over_networks_on_one_page() {
+    let folder = Folder::new("training");
+    let output = folder.squall("plan run 27-training --quick --out out");
+    assert_eq!(output.status.code(), Some(0), "{} {}", text(&output.stdout), text(&output.stderr));
+    let runs = std::fs::read_dir(folder.0.join("out/27-training/runs")).expect("runs");
+    let mut count = 0;
+    for file in runs {
+        let file = std::fs::read(file.expect("a run").path()).expect("a file");
+        let run: serde_json::Value = serde_json::from_slice(&file).expect("JSON");
+        let times = &run[0]["job_times"];
+        assert_eq!(times["lasted_us"], run[0]["makespan_us"]);
+        let number = |key: &str| times[key].as_f64().expect(key);
+        let share = 1.0 - number("without_network_us") / number("lasted_us");
+        assert!((0.05..0.95).contains(&share), "{share}");
+        count += 1;
+    }
+    assert_eq!(count, 12, "two networks, three controls, with and without a failed spine");
+    let page = std::fs::read_to_string(folder.0.join("out/report.html")).expect("a page");
+    for part in ["what limits", "communicates only", "Use of links"] {
+        assert!(page.contains(part), "{part}");
+    }
+    // The same step in words, and one that does not fit its network.
+    let words =
+        "sim --topo star:2 --load training:2,layers=1,pipeline=1,tensor=2,hidden=64,sequence=64";
+    let output = folder.squall(words);
+    let said = text(&output.stdout);
+    assert!(said.contains("the network costs") && said.contains("what limits it: "), "{said}");
+    let large = folder.squall("sim --topo star:2 --load training:4");
+    assert!(text(&large.stderr).contains("need 16 hosts"), "{large:?}");
+    let unknown = folder.squall("sim --topo star:2 --load training:4,copies=2");
+    assert!(text(&unknown.stderr).contains("no key `copies`"), "{unknown:?}");
+}
+
 #[test]
 fn a_plan_is_run_and_reported() {
     let folder = Folder::new("plan");

@@ -6,6 +6,7 @@
 //! do not need the simulator again.
 
 pub mod files;
+mod limit;
 mod metrics;
 #[cfg(feature = "parquet")]
 mod parquet;
@@ -18,6 +19,7 @@ pub mod text;
 #[cfg(not(feature = "parquet"))]
 mod without_parquet;
 
+pub use limit::Limit;
 pub use metrics::{Metric, UnknownMetric};
 pub use perfetto::perfetto;
 pub use provenance::{Origin, Provenance};

@@ -244,6 +244,9 @@ pub struct LinkLoad {
     pub tier: u8,
     /// True if the direction leads towards the core.
     pub up: bool,
+    /// Rate of the link in Gb/s, before any failure; 0 if it was not recorded.
+    #[serde(default)]
+    pub gbps: f64,
     /// Bytes that were sent in this direction.
     pub bytes: u64,
     /// Packets dropped in the queue of the port that sends in this direction.

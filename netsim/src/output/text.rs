@@ -3,7 +3,7 @@
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use super::files::parameter_names;
-use super::{Metric, Run};
+use super::{Limit, Metric, Run};
 use crate::workload::{JobTimes, RankTimes};
 
 /// Formats a number with three to four significant digits.
@@ -81,6 +81,9 @@ pub fn summary(run: &Run) -> String {
     }
     if let Some(times) = &run.job_times {
         text.push_str(&job(times));
+        if let Some(limit) = Limit::of(run) {
+            text.push_str(&format!("what limits it: {limit}\n"));
+        }
     }
     let metric = |name: &str| {
         let value = name.parse::<Metric>().ok().and_then(|metric| metric.of(run));

@@ -7,7 +7,7 @@ use super::packet::Body;
 use super::results::{FlowResult, UnfinishedReason};
 use crate::Picos;
 use crate::model::{FeatureCounters, NetworkFeature, PacketOptions, ReceivedPacket};
-use crate::workload::{Flow, Start, TriggerKind, Workload};
+use crate::workload::{Flow, Lists, Start, Trigger, TriggerKind, Workload};
 use squall_base::Psn;
 use squall_reliability::Label;
 
@@ -39,16 +39,40 @@ pub(super) struct RunningFlow {
     pub(super) first: Option<Psn>,
 }
 
-#[derive(Clone, Debug)]
-struct TriggerState {
-    kind: TriggerKind,
-    delay: Picos,
-    processor: Option<u32>,
-    activations: u32,
-    /// Range in `Flows::waiting` of the flows that the trigger starts.
-    flows: Range<u32>,
-    /// Range in `Flows::dependents` of the triggers that this one activates.
-    dependents: Range<u32>,
+/// The flows and triggers of a workload, and what follows from them. All parts of a simulation share
+/// it.
+#[derive(Debug)]
+pub(super) struct FlowPlan {
+    workload: Arc<Workload>,
+    /// Flows that each trigger starts.
+    waiting: Lists,
+    /// Triggers that each trigger activates.
+    dependents: Lists,
+    /// Number of processors that compute.
+    processors: usize,
+}
+
+impl FlowPlan {
+    pub(super) fn new(workload: Arc<Workload>) -> Self {
+        let count = workload.triggers.len();
+        let waiting = Lists::new(count, || {
+            (0u32..).zip(&workload.flows).filter_map(|(index, flow)| match flow.start {
+                Start::Trigger(trigger) => Some((trigger, index)),
+                Start::At(_) => None,
+            })
+        });
+        // Triggers that fire together act in their order.
+        let dependents = Lists::new(count, || {
+            workload.dependencies.iter().map(|dependency| (dependency.from, dependency.to))
+        });
+        let processors = workload.triggers.iter().filter_map(|trigger| trigger.processor);
+        let processors = processors.max().map_or(0, |last| last as usize + 1);
+        Self { waiting, dependents: dependents.sorted(), processors, workload }
+    }
+
+    pub(super) fn flows(&self) -> &[Flow] {
+        &self.workload.flows
+    }
 }
 
 /// A trigger that fired, with the flows and triggers that it starts.
@@ -65,12 +89,9 @@ pub(super) struct FiredTrigger<'a> {
 #[derive(Debug)]
 pub(super) struct Flows {
     pub(super) running: Vec<RunningFlow>,
-    pub(super) spec: Vec<Flow>,
-    triggers: Vec<TriggerState>,
-    /// Waiting flows, sorted by the trigger that starts them.
-    waiting: Vec<u32>,
-    /// Dependent triggers, sorted by the trigger that activates them.
-    dependents: Vec<u32>,
+    pub(super) plan: Arc<FlowPlan>,
+    /// Number of activations of each trigger.
+    activations: Vec<u32>,
     /// Time from which each processor is free to run another computation.
     processors: Vec<Picos>,
     pub(super) finished: usize,
@@ -100,10 +121,10 @@ struct Contest {
 }
 
 impl Contest {
-    fn new(workload: &Workload) -> Self {
-        let jobs = usize::from(workload.jobs());
-        let mut left = vec![0; if jobs > 1 { jobs } else { 0 }];
-        for flow in &workload.flows {
+    fn new(flows: &[Flow]) -> Self {
+        let last = flows.iter().map(|flow| flow.job).max().unwrap_or(0);
+        let mut left = vec![0; if last > 0 { usize::from(last) + 1 } else { 0 }];
+        for flow in flows {
             if let Some(left) = left.get_mut(usize::from(flow.job)) {
                 *left += 1;
             }
@@ -119,16 +140,9 @@ impl Contest {
     }
 }
 
-/// Returns the range in `pairs` of the pairs that begin with `trigger`. The list is sorted, and
-/// shorter than 2^32.
-fn of(pairs: &[(u32, u32)], trigger: u32) -> Range<u32> {
-    let first = pairs.partition_point(|&(of, _)| of < trigger);
-    first as u32..pairs.partition_point(|&(of, _)| of <= trigger) as u32
-}
-
 impl Flows {
-    /// Creates the flows of a workload; `features` count the packets of each flow.
-    pub(super) fn new(workload: &Workload, features: &[Arc<dyn NetworkFeature>]) -> Self {
+    /// Creates the flows of a plan; `features` count the packets of each flow.
+    pub(super) fn new(plan: &Arc<FlowPlan>, features: &[Arc<dyn NetworkFeature>]) -> Self {
         let mut from = 0;
         let features = features.iter().map(|feature| {
             let place = from..from + feature.flow_counters().len();
@@ -136,8 +150,8 @@ impl Flows {
             (Arc::clone(feature), place)
         });
         let features: Vec<_> = features.filter(|(_, place)| !place.is_empty()).collect();
-        let counted = if features.is_empty() { 0 } else { workload.flows.len() };
-        let running = workload.flows.iter().map(|flow| RunningFlow {
+        let counted = if features.is_empty() { 0 } else { plan.flows().len() };
+        let running = plan.flows().iter().map(|flow| RunningFlow {
             label: Label { level: flow.level, group: flow.job },
             src: flow.src,
             dst: flow.dst,
@@ -156,39 +170,13 @@ impl Flows {
             failed: false,
             first: None,
         });
-        let mut waiting: Vec<(u32, u32)> = (0u32..)
-            .zip(&workload.flows)
-            .filter_map(|(index, flow)| match flow.start {
-                Start::Trigger(trigger) => Some((trigger, index)),
-                Start::At(_) => None,
-            })
-            .collect();
-        waiting.sort_unstable();
-        let mut dependents: Vec<(u32, u32)> = workload
-            .dependencies
-            .iter()
-            .map(|dependency| (dependency.from, dependency.to))
-            .collect();
-        dependents.sort_unstable();
-        let triggers = (0u32..).zip(&workload.triggers).map(|(index, trigger)| TriggerState {
-            kind: trigger.kind,
-            delay: Picos(trigger.delay),
-            processor: trigger.processor,
-            activations: 0,
-            flows: of(&waiting, index),
-            dependents: of(&dependents, index),
-        });
-        let processors = workload.triggers.iter().filter_map(|trigger| trigger.processor);
-        let processors = processors.max().map_or(0, |last| last as usize + 1);
         Self {
-            triggers: triggers.collect(),
-            dependents: dependents.into_iter().map(|(_, to)| to).collect(),
-            processors: vec![Picos::ZERO; processors],
+            activations: vec![0; plan.workload.triggers.len()],
+            processors: vec![Picos::ZERO; plan.processors],
             running: running.collect(),
-            spec: workload.flows.clone(),
-            waiting: waiting.into_iter().map(|(_, flow)| flow).collect(),
+            plan: Arc::clone(plan),
             finished: 0,
-            contest: Contest::new(workload),
+            contest: Contest::new(plan.flows()),
             features,
             counted: vec![CountedFlow::default(); counted],
         }
@@ -234,11 +222,12 @@ impl Flows {
 
     /// Activates a trigger. Returns the flows and triggers that it starts if it fires.
     pub(super) fn activate(&mut self, trigger: u32, now: Picos) -> Option<FiredTrigger<'_>> {
-        let waiting = self.triggers.get_mut(trigger as usize)?;
-        waiting.activations = waiting.activations.saturating_add(1);
-        let activations = waiting.activations;
-        let all = waiting.flows.clone();
-        let flows = match waiting.kind {
+        let kind = self.plan.workload.triggers.get(trigger as usize)?.kind;
+        let activations = &mut self.activations[trigger as usize];
+        *activations = activations.saturating_add(1);
+        let activations = *activations;
+        let all = self.plan.waiting.range(trigger);
+        let flows = match kind {
             TriggerKind::OneShot if activations == 1 => all,
             TriggerKind::Barrier(count) if activations == count => all,
             TriggerKind::MultiShot => {
@@ -253,32 +242,29 @@ impl Flows {
     /// Fires a trigger at the beginning of the simulation. Returns the flows and triggers that it
     /// starts.
     pub(super) fn begin(&mut self, trigger: u32) -> FiredTrigger<'_> {
-        let flows = self.triggers[trigger as usize].flows.clone();
+        let flows = self.plan.waiting.range(trigger);
         self.fire(trigger, flows, Picos::ZERO)
     }
 
     fn fire(&mut self, trigger: u32, flows: Range<u32>, now: Picos) -> FiredTrigger<'_> {
-        let TriggerState { delay, processor, ref dependents, .. } = self.triggers[trigger as usize];
+        let Trigger { delay, processor, .. } = self.plan.workload.triggers[trigger as usize];
+        let delay = Picos(delay);
         let mut at = now + delay;
         if let Some(processor) = processor {
             let free = &mut self.processors[processor as usize];
             at = now.max(*free) + delay;
             *free = at;
         }
-        let of = |range: &Range<u32>| range.start as usize..range.end as usize;
-        FiredTrigger {
-            at,
-            flows: &self.waiting[of(&flows)],
-            triggers: &self.dependents[of(dependents)],
-        }
+        let FlowPlan { waiting, dependents, .. } = &*self.plan;
+        FiredTrigger { at, flows: waiting.items(&flows), triggers: dependents.of(trigger) }
     }
 
     /// Counts a flow as finished: all its bytes arrived, or the transport gave it up.
     pub(super) fn finish(&mut self, flow: u32) {
         self.finished += 1;
-        if self.contest.is_won(self.spec[flow as usize].job) {
+        if self.contest.is_won(self.plan.flows()[flow as usize].job) {
             let mut bytes = vec![0; self.contest.left.len()];
-            for (flow, spec) in self.running.iter().zip(&self.spec) {
+            for (flow, spec) in self.running.iter().zip(self.plan.flows()) {
                 bytes[usize::from(spec.job)] += flow.received;
             }
             self.contest.bytes = bytes;
@@ -295,7 +281,7 @@ impl Flows {
     /// `reachable` is true if there is a route to its destination.
     pub(super) fn result(&self, index: usize, there: &Self, reachable: bool) -> FlowResult {
         let (flow, spec, received) =
-            (&self.running[index], &self.spec[index], &there.running[index]);
+            (&self.running[index], &self.plan.flows()[index], &there.running[index]);
         let since = |time: Picos| (time != Picos::NEVER).then(|| time.since(flow.start));
         let unfinished = if flow.done != Picos::NEVER {
             None

@@ -5,6 +5,7 @@ use core::ops::ControlFlow;
 
 use crate::Picos;
 use crate::model::{FeatureCounters, TelemetryTotals};
+use squall_base::Rate;
 
 /// Receives progress reports while a simulation runs.
 pub trait Observer {
@@ -151,6 +152,8 @@ pub struct PortLoad {
     pub tier: Option<u8>,
     /// True if the port leads away from the hosts.
     pub up: bool,
+    /// Rate of the port's link in the topology.
+    pub rate: Rate,
     /// Bytes that the port sent.
     pub bytes: u64,
     /// Packets that the port sent.

@@ -29,6 +29,7 @@ pub mod chakra;
 mod collectives;
 pub mod goal;
 mod homes;
+mod lists;
 mod mix;
 mod patterns;
 mod poisson;
@@ -37,6 +38,8 @@ mod spec;
 pub mod trace;
 
 use core::ops::Range;
+
+pub(crate) use lists::Lists;
 
 pub use collectives::{CollectiveAlgorithm, CollectiveAlgorithms, CollectiveKind};
 pub use mix::Mix;
@@ -219,9 +222,12 @@ impl Workload {
     /// # Errors
     /// Returns the first error.
     pub fn check(&self) -> Result<(), WorkloadError> {
-        let mut ids = std::collections::HashSet::with_capacity(self.flows.len());
+        // Most workloads number their flows in order, so that no set is needed.
+        let mut last = 0;
+        let rises = self.flows.iter().all(|flow| flow.id > std::mem::replace(&mut last, flow.id));
+        let mut ids = std::collections::HashSet::new();
         for flow in &self.flows {
-            if flow.id == 0 || !ids.insert(flow.id) {
+            if flow.id == 0 || !rises && !ids.insert(flow.id) {
                 return Err(WorkloadError::BadId(flow.id));
             }
             for host in [flow.src, flow.dst] {
@@ -275,48 +281,47 @@ impl Workload {
 
     /// Runs the triggers as if every flow finished at once, and checks that every flow was started.
     fn starts(&self) -> Result<(), WorkloadError> {
-        let mut waiting: Vec<Vec<usize>> = vec![Vec::new(); self.triggers.len()];
-        let mut dependents: Vec<Vec<u32>> = vec![Vec::new(); self.triggers.len()];
-        let mut ready = Vec::new();
-        for (index, flow) in self.flows.iter().enumerate() {
-            match flow.start {
-                Start::At(_) => ready.push(index),
-                Start::Trigger(trigger) => waiting[trigger as usize].push(index),
-            }
-        }
-        self.dependencies
-            .iter()
-            .for_each(|dependency| dependents[dependency.from as usize].push(dependency.to));
+        let count = self.triggers.len();
+        let waiting = Lists::new(count, || {
+            (0..).zip(&self.flows).filter_map(|(index, flow)| match flow.start {
+                Start::Trigger(trigger) => Some((trigger, index)),
+                Start::At(_) => None,
+            })
+        });
+        let dependents = Lists::new(count, || {
+            self.dependencies.iter().map(|dependency| (dependency.from, dependency.to))
+        });
+        let by_clock = |flow: &Flow| matches!(flow.start, Start::At(_));
+        let mut ready: Vec<u32> =
+            (0..).zip(&self.flows).filter(|(_, flow)| by_clock(flow)).map(|(at, _)| at).collect();
         let mut activations = vec![0u32; self.triggers.len()];
         let mut started = vec![false; self.flows.len()];
         let mut activated = Vec::new();
         for trigger in self.begins() {
-            ready.extend(&waiting[trigger as usize]);
-            activated.extend(&dependents[trigger as usize]);
+            ready.extend(waiting.of(trigger));
+            activated.extend(dependents.of(trigger));
         }
         while !ready.is_empty() || !activated.is_empty() {
             while let Some(index) = ready.pop() {
-                started[index] = true;
-                let flow = &self.flows[index];
+                started[index as usize] = true;
+                let flow = &self.flows[index as usize];
                 let triggers = [flow.on_started, flow.on_sent, flow.on_received];
                 activated.extend(triggers.into_iter().flatten());
             }
             while let Some(trigger) = activated.pop() {
-                let waiting = &waiting[trigger as usize];
+                let waiting = waiting.of(trigger);
                 let before = activations[trigger as usize];
                 activations[trigger as usize] = before.saturating_add(1);
                 let (flows, fires) = match self.triggers[trigger as usize].kind {
-                    TriggerKind::OneShot => (&waiting[..], before == 0),
-                    TriggerKind::Barrier(count) => {
-                        (&waiting[..], before.saturating_add(1) == count)
-                    }
+                    TriggerKind::OneShot => (waiting, before == 0),
+                    TriggerKind::Barrier(count) => (waiting, before.saturating_add(1) == count),
                     TriggerKind::MultiShot => {
                         (waiting.get(before as usize..=before as usize).unwrap_or(&[]), true)
                     }
                 };
                 if fires {
                     ready.extend(flows);
-                    activated.extend(&dependents[trigger as usize]);
+                    activated.extend(dependents.of(trigger));
                 }
             }
         }

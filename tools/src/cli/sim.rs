@@ -41,7 +41,8 @@ pub(super) struct SimArgs {
     topo: Option<String>,
     /// Load: htsim's `.cm`, a message trace if it ends in `.csv`, a GOAL schedule if it ends in `.goal` or `.bin`, Chakra traces
     /// if it ends in `.et`; or permutation:BYTES, incast:SENDERSxBYTES,
-    /// all-to-all:BYTES:WINDOW, all-reduce:ALGORITHM:BYTES, poisson:SIZES:LOAD:DURATION_US.
+    /// all-to-all:BYTES:WINDOW, all-reduce:ALGORITHM:BYTES, poisson:SIZES:LOAD:DURATION_US,
+    /// training:COPIES.
     #[arg(long, visible_alias = "cm", value_name = "FILE|WORD")]
     load: Option<String>,
     /// Instead of a load, a job that was recorded: what `squall run --record` or FI_SQUALL_TRACE left. Without --topo
@@ -244,7 +245,7 @@ fn say_doubts(args: &SimArgs, prepared: &PreparedSimulation) -> io::Result<()> {
     if let Err(why) = divide(&prepared.config, &prepared.workload) {
         writeln!(io::stderr(), "squall: runs on one thread for --threads {}: {why}", args.threads)?;
     }
-    if is_job(args) {
+    if args.trace.is_some() || prepared.job.is_some() {
         return Ok(());
     }
     if let Some(doubt) = args.cm_unit.doubt(&prepared.workload) {
@@ -329,11 +330,6 @@ impl ScheduleArgs {
         }
         Ok(WorkloadFile::Goal(GoalTable { file, ranks_per_host, inner_gbps, inner_latency_ns }))
     }
-}
-
-/// Returns whether the endpoints of a job send, each with one context per peer.
-fn is_job(args: &SimArgs) -> bool {
-    args.trace.is_some() || schedule(args).is_some()
 }
 
 /// Describes the hosts' transport in a sentence.
@@ -442,11 +438,13 @@ fn load(args: &SimArgs) -> Result<WorkloadTable, Failure> {
 
 /// Builds the scene that the options describe.
 fn scene(args: &SimArgs) -> Result<PacketScene, Failure> {
+    let workload = load(args)?;
+    let is_job = args.trace.is_some() || workload.is_schedule();
     let host = HostTable {
         cc: args.cc.clone(),
         mtu: Some(args.mtu),
         // An endpoint of this project's stack has one context per peer.
-        per_pair: args.roce.is_none() && is_job(args),
+        per_pair: args.roce.is_none() && is_job,
         host_gbps: args.host_gbps,
         host_buffer: args.host_buffer,
         ..HostTable::default()
@@ -478,14 +476,14 @@ fn scene(args: &SimArgs) -> Result<PacketScene, Failure> {
     let now = |what| FailureTable { what, at: FailureTime::default() };
     Ok(PacketScene {
         topology: topology(args)?,
-        workload: load(args)?,
+        workload,
         network,
         transport: TransportTable { host, stack },
         failure: failure.into_iter().map(now).collect(),
         observe: ObserveTable {
             queues_us: args.sample,
             windows_us: args.sample,
-            links: args.sample.is_some(),
+            links: args.sample.is_some() || is_job,
             packets: false,
             until_us: args.end,
         },

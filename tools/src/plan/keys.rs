@@ -51,6 +51,16 @@ impl Keys {
         self.left.contains_key(key)
     }
 
+    /// Returns whether a key has this word as its value.
+    pub(super) fn is_of(&self, key: &str, word: &str) -> bool {
+        self.left.get(key).and_then(Value::as_str) == Some(word)
+    }
+
+    /// Adds kinds that errors list.
+    pub(super) fn add_kinds(&mut self, kinds: &[&'static str]) {
+        self.kinds.extend(kinds);
+    }
+
     pub(super) fn set(&mut self, key: &str, value: &str) {
         self.left.insert(key.to_owned(), value.into());
     }

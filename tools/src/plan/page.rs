@@ -203,9 +203,16 @@ fn the_page_of_plans_is_up_to_date() {
     let workload = include_str!("workload.rs");
     let tables = [("GoalTable", workload), ("ChakraTable", workload)];
     all.extend(variants(workload, "WorkloadFile", &tables));
+    let transformer = include_str!("../../../netsim/src/workload/chakra/transformer.rs");
+    all.extend(variants(workload, "TrainingKind", &[("Training", transformer)]));
     made += "\n## `[workload]`\n";
     made += &kinds("kind", &all);
-    made += &shared(pattern, "JobOptions", "Every kind without a file has these keys, too:");
+    made += &shared(
+        pattern,
+        "JobOptions",
+        "Every kind without a file, but `training`, has these keys, too:",
+    );
+    made += &shared(workload, "RankTable", "`training` has these:");
 
     made += NETWORK;
     let options = keys(body(network, "struct NetworkOptions"));

@@ -147,7 +147,7 @@ fn simulate(
 ) -> Result<Run, SceneError> {
     let PreparedSimulation { config, workload, job, facts, settings } = prepared;
     let mut watch = Watch { run, flows: workload.flows.len(), progress, stop };
-    let simulation = Simulation::new(config, workload)?;
+    let simulation = Simulation::shared(config, workload)?;
     let RunSettings { settings: run_settings, derived } = simulation.run_settings().clone();
     let results = simulation.run(&mut watch);
     let mut kept = keep(&results, facts);
@@ -400,6 +400,7 @@ fn links(results: &Results) -> Vec<LinkLoad> {
             name: port.name.clone(),
             tier: port.tier.map_or(0, |tier| tier + u8::from(port.up)),
             up: port.up,
+            gbps: port.rate.0 as f64 / 1e9,
             bytes: port.bytes,
             dropped: port.dropped,
             trimmed: port.trimmed,

@@ -101,7 +101,7 @@ pub struct PreparedSimulation {
     /// The simulator's configuration.
     pub config: SimConfig,
     /// The flows to simulate.
-    pub workload: Workload,
+    pub workload: Arc<Workload>,
     /// The job of a schedule, whose times a run adds to its results.
     pub job: Option<Arc<ScheduledJob>>,
     /// Facts about topology and workload that are known without a simulation, such as ideal
@@ -225,6 +225,7 @@ impl PacketScene {
             config.failures.extend(events);
         }
         let job = job.map(Arc::new);
+        let workload = Arc::new(workload);
         Ok(PreparedSimulation { config, workload, job, facts, settings: self.settings() })
     }
 

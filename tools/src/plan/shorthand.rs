@@ -29,6 +29,7 @@ const WORKLOADS: &[Kind] = &[
     ("all-to-all", &["bytes", "window"]),
     ("all-reduce", &["algorithm", "bytes"]),
     ("poisson", &["sizes", "load", "duration_us"]),
+    ("training", &["data"]),
 ];
 
 /// The reason why a word describes no topology or workload.

@@ -15,9 +15,9 @@ use squall_netsim::formats::{self, FormatError};
 use squall_netsim::replay;
 use squall_netsim::settings::Settings;
 use squall_netsim::topology::Topology;
-use squall_netsim::workload::chakra::{self, ChakraOptions, system};
+use squall_netsim::workload::chakra::{self, ChakraOptions, Training, system};
 use squall_netsim::workload::{
-    CollectiveAlgorithms, JobOptions, Pattern, Placement, ScheduledJob, Spec, Workload, goal, trace,
+    JobOptions, Pattern, Placement, ScheduledJob, Spec, Workload, goal, trace,
 };
 use squall_netsim::{Bytes, Picos};
 
@@ -28,6 +28,53 @@ pub enum WorkloadTable {
     File(WorkloadFile),
     /// A load that the program generates from a pattern.
     Generated(Spec),
+    /// A step of training a transformer.
+    Training(TrainingTable),
+}
+
+/// A step of training, whose ranks run on hosts.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TrainingTable {
+    kind: TrainingKind,
+    ranks: RankTable,
+}
+
+/// The kind of a job that the program generates.
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum TrainingKind {
+    /// A step of training a transformer: tensor parallel, a pipeline, and data parallel. The defaults
+    /// are a model of 70 billion parameters.
+    Training(Training),
+}
+
+/// Keys of the ranks of a training step and of their collectives.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+struct RankTable {
+    /// Algorithms of collectives, such as `all-reduce=tree,all-gather=direct` (default `ring` where possible).
+    collective: Option<String>,
+    /// Longest message of a collective (default no limit).
+    chunk: Option<Bytes>,
+    /// Ranks of a host, which share its card (default `tensor`).
+    ranks_per_host: Option<u32>,
+    /// Rate between ranks of a host, Gb/s (default 3600, NVLink 4).
+    inner_gbps: Option<f64>,
+    /// Latency between ranks of a host, ns (default 1000).
+    inner_latency_ns: Option<u64>,
+}
+
+impl TrainingTable {
+    fn build(&self, hosts: u32) -> Result<Load, SceneError> {
+        let (TrainingKind::Training(training), ranks) = (&self.kind, &self.ranks);
+        let per_host = ranks.ranks_per_host.or(Some(training.tensor));
+        let placement = placement(per_host, ranks.inner_gbps, ranks.inner_latency_ns)?;
+        let options = chakra_options(placement, ranks.collective.as_deref(), ranks.chunk)?;
+        let placed = chakra::training(training, &options)
+            .and_then(|schedule| schedule.place(placement, hosts));
+        let (job, workload) = placed.or_else(|error| fault("workload", error.what))?;
+        Ok((workload, Some(job)))
+    }
 }
 
 /// The kind of a load that is read from a file.
@@ -136,9 +183,15 @@ impl WorkloadTable {
         if keys.has("file") && !keys.has("kind") {
             keys.set("kind", "matrix");
         }
+        if keys.is_of("kind", "training") {
+            let ranks = keys.take()?;
+            let training = Self::Training(TrainingTable { ranks, kind: keys.take_kind("kind")? });
+            return keys.finish().map(|()| training);
+        }
         let read = match keys.try_kind("kind")? {
             Some(file) => Self::File(file),
             None => {
+                keys.add_kinds(&["training"]);
                 let options: JobOptions = keys.take()?;
                 let pattern: Pattern = keys.take_kind("kind")?;
                 Self::Generated(Spec { pattern, options })
@@ -156,7 +209,20 @@ impl WorkloadTable {
                 state(settings, "workload", "kind", &spec.pattern);
                 settings.set_table("workload", &spec.options);
             }
+            Self::Training(training) => {
+                state(settings, "workload", "kind", &training.kind);
+                settings.set_table("workload", &training.ranks);
+            }
         }
+    }
+
+    /// Returns whether the load is a job whose ranks compute and exchange messages.
+    #[must_use]
+    pub const fn is_schedule(&self) -> bool {
+        matches!(
+            self,
+            Self::Training(_) | Self::File(WorkloadFile::Goal(_) | WorkloadFile::Chakra(_))
+        )
     }
 
     /// Generates or reads the load of a topology. Relative paths start at `folder`.
@@ -172,8 +238,12 @@ impl WorkloadTable {
                 let generated = spec.generate(&facts::layout(topology), seed);
                 (generated.or_else(|error| fault("workload", error))?, None)
             }
+            Self::Training(training) => training.build(topology.hosts)?,
         };
-        workload.check().or_else(|error| fault("workload", error))?;
+        // A schedule that was placed can run; the simulation checks it as well.
+        if job.is_none() {
+            workload.check().or_else(|error| fault("workload", error))?;
+        }
         Ok((workload, job))
     }
 }
@@ -211,19 +281,32 @@ impl WorkloadFile {
 
 impl ChakraTable {
     fn options(&self, folder: &Path) -> Result<ChakraOptions, SceneError> {
-        let text = self.collective.as_deref().unwrap_or_default();
-        let chosen: CollectiveAlgorithms =
-            text.parse().or_else(|what: String| fault("workload.collective", what))?;
+        let placement = placement(self.ranks_per_host, self.inner_gbps, self.inner_latency_ns)?;
+        let options = chakra_options(placement, self.collective.as_deref(), self.chunk)?;
         let system = self.system.as_ref().map(|file| system::read(&folder.join(file)));
         let system = system.transpose().or_else(|error| fault("", error))?.unwrap_or_default();
         Ok(ChakraOptions {
-            placement: placement(self.ranks_per_host, self.inner_gbps, self.inner_latency_ns)?,
-            algorithms: chosen.or(&system.algorithms),
-            chunk: self.chunk.unwrap_or_default().0,
+            algorithms: options.algorithms.or(&system.algorithms),
             pace: system.pace,
             groups: self.comm_groups.as_ref().map(|file| folder.join(file)),
+            ..options
         })
     }
+}
+
+/// Returns the options of a job without a file of process groups.
+fn chakra_options(
+    placement: Placement,
+    collective: Option<&str>,
+    chunk: Option<Bytes>,
+) -> Result<ChakraOptions, SceneError> {
+    let algorithms = collective.unwrap_or_default().parse();
+    Ok(ChakraOptions {
+        placement,
+        algorithms: algorithms.or_else(|what: String| fault("workload.collective", what))?,
+        chunk: chunk.unwrap_or_default().0,
+        ..ChakraOptions::default()
+    })
 }
 
 fn read_matrix(path: &Path, unit: StartUnit, hosts: u32) -> Result<Workload, SceneError> {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{Bars, Document, Line, Plot, ReportTable, provenance, sweep};
+use super::{Bars, Document, Gantt, Line, Plot, ReportTable, provenance, sweep};
 use crate::plan::Verdict;
 use squall_netsim::output::files::parameter_names;
 use squall_netsim::output::text::number;
-use squall_netsim::output::{Metric, Run, SeriesKind};
+use squall_netsim::output::{Limit, LinkLoad, Metric, Run, SeriesKind};
+use squall_netsim::workload::RankTimes;
 
 /// Largest number of curves in a plot. If there are more, the title says so.
 const CURVES: usize = 64;
@@ -32,6 +33,7 @@ pub fn from_runs(title: &str, text: &[String], runs: &[Run], metrics: &[Metric])
 /// Makes the part of a document that shows all runs together.
 pub(super) fn overview(title: &str, runs: &[Run], metrics: &[Metric]) -> Document {
     let mut document = Document { title: title.to_owned(), ..Document::default() };
+    document.tables.extend(jobs(runs));
     document.tables.push(table(runs, metrics));
     let (sweeps, bars) = sweep::sweeps(runs, metrics);
     document.plots.extend(sweeps);
@@ -145,7 +147,8 @@ fn recorded(document: &mut Document, run: &Run) {
     }
     document.tables.extend(events(run, &of));
     document.tables.extend(ranks(run, &of));
-    document.plots.extend(timelines(run, &of));
+    document.tables.extend(link_use(run, &of));
+    document.gantts.extend(timelines(run, &of));
     document.bars.extend(link_load(run, &of));
     if !run.parameters.is_empty() || !run.series.is_empty() || !run.links.is_empty() {
         document.bars.extend(shares(run, &of));
@@ -165,22 +168,104 @@ fn events(run: &Run, of: &str) -> Option<ReportTable> {
     })
 }
 
-/// Shows when the first ranks of a schedule computed, communicated and waited.
-fn timelines(run: &Run, of: &str) -> Option<Plot> {
+/// Shows when some ranks of a schedule computed, communicated and waited.
+fn timelines(run: &Run, of: &str) -> Option<Gantt> {
     let times = run.job_times.as_ref()?;
     let ranks = times.ranks.iter().enumerate().filter(|(_, rank)| !rank.timeline.is_empty());
-    let lines = ranks.map(|(rank, times)| {
-        let level = |&(at, what): &(f64, u8)| (at, rank as f64 + 0.4 * f64::from(what));
-        let points = times.timeline.iter().map(level).collect();
-        Line { name: format!("rank {rank}"), points, ..Line::default() }
+    let ms = |&(at, what): &(f64, u8)| (at / 1e3, what);
+    let row = |(rank, times): (usize, &RankTimes)| {
+        (format!("rank {rank}"), times.timeline.iter().map(ms).collect())
+    };
+    Some(Gantt {
+        title: format!("Ranks over time{of}"),
+        x: "time (ms)".to_owned(),
+        end: times.lasted_us / 1e3,
+        states: ["waits", "communicates only", "computes"].map(str::to_owned).to_vec(),
+        rows: ranks.map(row).collect(),
+    })
+}
+
+/// Lists how long each job took, which share the network costs, and what limits it. Returns `None` if no
+/// run has a job.
+fn jobs(runs: &[Run]) -> Option<ReportTable> {
+    let names = parameter_names(runs);
+    let metrics =
+        ["network_share", "mean_exposed", "max_exposed", "host_link_use", "switch_link_use"];
+    let metric = |run: &Run, name: &str| {
+        let value = name.parse::<Metric>().ok().and_then(|metric| metric.of(run));
+        value.map_or("-".to_owned(), number)
+    };
+    let ms = |us: f64| number(us / 1e3);
+    let rows = runs.iter().filter_map(|run| {
+        let times = run.job_times.as_ref()?;
+        let parameter =
+            |name: &String| run.parameters.get(name).cloned().unwrap_or_else(|| "-".to_owned());
+        let mut row: Vec<String> = names.iter().map(parameter).collect();
+        row.extend([run.seed.to_string(), ms(times.lasted_us), ms(times.without_network_us)]);
+        row.extend(metrics.iter().map(|name| metric(run, name)));
+        row.push(Limit::of(run).map_or("-".to_owned(), |limit| limit.to_string()));
+        Some(row)
     });
-    Some(Plot {
-        title: format!("Ranks over time: high computes, half communicates, low waits{of}"),
-        steps: true,
-        x: "time (us)".to_owned(),
-        y: "rank".to_owned(),
-        lines: lines.collect(),
-        ..Plot::default()
+    let rows: Vec<Vec<String>> = rows.collect();
+    let columns = [
+        "seed",
+        "time (ms)",
+        "without network (ms)",
+        "network costs (%)",
+        "exposed: mean (us)",
+        "most (us)",
+        "busiest link of a host (%)",
+        "between switches (%)",
+        "what limits",
+    ];
+    (!rows.is_empty()).then(|| ReportTable {
+        title: "Jobs: what the network costs, and what limits them".to_owned(),
+        head: names.into_iter().chain(columns.map(str::to_owned)).collect(),
+        rows,
+        folded: false,
+    })
+}
+
+/// Lists how much of their time the links of each kind and plane carried bytes.
+fn link_use(run: &Run, of: &str) -> Option<ReportTable> {
+    let lasted = run.makespan_us?;
+    let plane = |link: &LinkLoad| -> Option<u32> {
+        let host = link.name.split("->").find(|end| end.contains("-p"))?;
+        host.rsplit_once("-p")?.1.parse().ok()
+    };
+    let mut kinds: BTreeMap<(u8, bool, Option<u32>), Vec<(f64, &str)>> = BTreeMap::new();
+    for link in run.links.iter().filter(|link| link.gbps > 0.0) {
+        let share = link.bytes as f64 * 8e-3 / link.gbps / lasted * 100.0;
+        let kind = kinds.entry((link.tier, !link.up, plane(link))).or_default();
+        kind.push((share, link.name.as_str()));
+    }
+    let rows = kinds.into_iter().map(|((tier, down, plane), links)| {
+        let kind = match (tier, down) {
+            (0, false) => "hosts to leaves".to_owned(),
+            (0, true) => "leaves to hosts".to_owned(),
+            (tier, false) => format!("up to tier {tier}"),
+            (tier, true) => format!("down from tier {tier}"),
+        };
+        let count = links.len();
+        let mean = links.iter().map(|link| link.0).sum::<f64>() / count as f64;
+        let most = links.iter().max_by(|a, b| a.0.total_cmp(&b.0)).copied().unwrap_or_default();
+        vec![
+            kind,
+            plane.map_or("-".to_owned(), |plane| plane.to_string()),
+            count.to_string(),
+            number(mean),
+            number(most.0),
+            most.1.to_owned(),
+        ]
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    (!rows.is_empty()).then(|| ReportTable {
+        title: format!("Use of links: share of the job's time that their bytes need{of}"),
+        head: ["links", "plane", "number", "mean (%)", "busiest (%)", "name"]
+            .map(str::to_owned)
+            .to_vec(),
+        rows,
+        folded: false,
     })
 }
 

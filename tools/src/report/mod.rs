@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 /// A section of a report. Its parts are shown in the order of the fields.
 ///
-/// The JSON form is `{"title": .., "text": [..], "tables": [..], "plots": [..], "bars": [..]}`; all
+/// The JSON form is `{"title": .., "text": [..], "tables": [..], "plots": [..], "gantts": [..], "bars": [..]}`; all
 /// but the title are optional.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,6 +33,9 @@ pub struct Document {
     /// Plots with curves.
     #[serde(default)]
     pub plots: Vec<Plot>,
+    /// Gantt charts.
+    #[serde(default)]
+    pub gantts: Vec<Gantt>,
     /// Bar charts.
     #[serde(default)]
     pub bars: Vec<Bars>,
@@ -109,6 +112,22 @@ pub struct Bars {
     /// Height and name of a horizontal reference line, such as the mean.
     #[serde(default)]
     pub mark: Option<(String, f64)>,
+}
+
+/// A Gantt chart: several things over the same time, a row for each.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gantt {
+    /// Caption of the chart.
+    pub title: String,
+    /// Name and unit of the chart's horizontal axis, which begins at zero.
+    pub x: String,
+    /// End of the horizontal axis.
+    pub end: f64,
+    /// Names of the states that a row may be in, in the order of their numbers.
+    pub states: Vec<String>,
+    /// Name of each row, and the times from which it is in a state.
+    pub rows: Vec<(String, Vec<(f64, u8)>)>,
 }
 
 #[cfg(test)]

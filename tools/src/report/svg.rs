@@ -6,7 +6,7 @@ use std::error::Error;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
-use super::{Bars, Document, Line, Plot};
+use super::{Bars, Document, Gantt, Line, Plot};
 use squall_netsim::output::text::number;
 
 /// The palette of Okabe and Ito, which colour-blind readers can tell apart.
@@ -62,6 +62,8 @@ fn figures_of<'a>(
     families: &Families<'_>,
 ) -> impl Iterator<Item = Result<Figure<'a>, PlotError>> {
     let plots = document.plots.iter().filter(|plot| !plot.lines.is_empty());
+    let gantts = document.gantts.iter().filter(|gantt| !gantt.rows.is_empty());
+    let gantts = gantts.map(|shown| Ok(Figure { title: &shown.title, svg: self::gantt(shown)? }));
     let bars = document.bars.iter().filter(|bars| !bars.bars.is_empty());
     let plots = plots.map(|shown| {
         let ends = families.get(shown.family.as_str()).filter(|_| !shown.log);
@@ -70,7 +72,9 @@ fn figures_of<'a>(
             svg: plot(shown, ends.copied().unwrap_or_else(|| ends_of(shown)))?,
         })
     });
-    plots.chain(bars.map(|shown| Ok(Figure { title: &shown.title, svg: self::bars(shown)? })))
+    plots
+        .chain(gantts)
+        .chain(bars.map(|shown| Ok(Figure { title: &shown.title, svg: self::bars(shown)? })))
 }
 
 /// Returns the plots of documents as SVG, each with a file name.
@@ -115,6 +119,16 @@ fn bars(bars: &Bars) -> Result<String, PlotError> {
     let mut text = String::new();
     let drawn = draw_bars(bars, &mut text);
     finish(drawn, &text, &bars.title)
+}
+
+/// Draws a Gantt chart as SVG.
+///
+/// # Errors
+/// The plotting library reports an error.
+fn gantt(gantt: &Gantt) -> Result<String, PlotError> {
+    let mut text = String::new();
+    let drawn = draw_gantt(gantt, &mut text);
+    finish(drawn, &text, &gantt.title)
 }
 
 fn finish(drawn: Result<(), Box<dyn Error>>, svg: &str, title: &str) -> Result<String, PlotError> {
@@ -325,6 +339,87 @@ fn draw_bars(bars: &Bars, to: &mut String) -> Result<(), Box<dyn Error>> {
     }
     area.present()?;
     Ok(())
+}
+
+/// Colours of the states of a Gantt chart.
+const STATES: [RGBColor; 4] = [RGBColor(228, 228, 228), COLOURS[1], COLOURS[0], COLOURS[2]];
+/// Height of a row of a Gantt chart, pixels.
+const ROW: u32 = 18;
+
+fn draw_gantt(gantt: &Gantt, to: &mut String) -> Result<(), Box<dyn Error>> {
+    let rows = u32::try_from(gantt.rows.len())?;
+    let size = (SIZE.0, 80 + ROW * rows);
+    let area = SVGBackend::with_string(to, size).into_drawing_area();
+    area.fill(&WHITE)?;
+    let (graph, legend) = area.split_horizontally(SIZE.0 - LEGEND);
+    let end = top(gantt.end) / 1.05;
+    let mut chart = ChartBuilder::on(&graph)
+        .margin(10)
+        .x_label_area_size(42)
+        .y_label_area_size(70)
+        .build_cartesian_2d(0.0..end, f64::from(rows)..0.0)?;
+    let name = |at: &f64| {
+        let row = gantt.rows.get(*at as usize).filter(|_| at.fract().abs() > 0.4);
+        row.map_or(String::new(), |row| row.0.clone())
+    };
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .x_desc(&gantt.x)
+        .y_labels(2 * gantt.rows.len() + 1)
+        .label_style(FONT)
+        .axis_desc_style(("sans-serif", 14))
+        .light_line_style(WHITE)
+        .bold_line_style(RGBColor(225, 225, 225))
+        .x_label_formatter(&|value| number(*value))
+        .y_label_formatter(&name)
+        .draw()?;
+    for (row, (_, changes)) in gantt.rows.iter().enumerate() {
+        let (top, bottom) = (row as f64 + 0.12, row as f64 + 0.88);
+        let stretches = stretches(changes, end, gantt.states.len());
+        chart.draw_series(stretches.into_iter().map(|(from, to, state)| {
+            Rectangle::new([(from, top), (to, bottom)], STATES[state % STATES.len()].filled())
+        }))?;
+    }
+    for (index, name) in gantt.states.iter().enumerate() {
+        let y = 22 + 19 * i32::try_from(index)?;
+        let colour = STATES[index % STATES.len()].filled();
+        legend.draw(&Rectangle::new([(4, y - 6), (24, y + 6)], colour))?;
+        legend.draw(&Text::new(name.clone(), (28, y - 7), FONT))?;
+    }
+    area.present()?;
+    Ok(())
+}
+
+/// Number of columns of a Gantt chart: each shows the state that fills most of it.
+const COLUMNS: usize = 480;
+
+/// Returns stretches of one state, with their beginnings and ends, of a row that changes its state at
+/// these times.
+fn stretches(changes: &[(f64, u8)], end: f64, states: usize) -> Vec<(f64, f64, usize)> {
+    let mut columns = vec![vec![0.0; states.max(1)]; COLUMNS];
+    let ends = changes.iter().skip(1).map(|change| change.0).chain([end]);
+    for (&(from, state), to) in changes.iter().zip(ends) {
+        let place = |at: f64| (at / end).clamp(0.0, 1.0) * COLUMNS as f64;
+        let (from, to) = (place(from), place(to));
+        for column in from as usize..(to.ceil() as usize).min(COLUMNS) {
+            let share = to.min(column as f64 + 1.0) - from.max(column as f64);
+            if let Some(sum) = columns[column].get_mut(usize::from(state)) {
+                *sum += share;
+            }
+        }
+    }
+    let mut stretches: Vec<(f64, f64, usize)> = Vec::new();
+    for (column, shares) in columns.iter().enumerate() {
+        let most = (0..shares.len()).max_by(|a, b| shares[*a].total_cmp(&shares[*b]));
+        let Some(state) = most.filter(|state| shares[*state] > 0.0) else { continue };
+        let at = |column: usize| column as f64 / COLUMNS as f64 * end;
+        match stretches.last_mut().filter(|last| last.2 == state && last.1 == at(column)) {
+            Some(last) => last.1 = at(column + 1),
+            None => stretches.push((at(column), at(column + 1), state)),
+        }
+    }
+    stretches
 }
 
 /// Thins out a curve to about [`POINTS`] points: the lowest and the highest of each stretch, so

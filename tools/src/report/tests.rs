@@ -1,6 +1,7 @@
 use super::html::escape;
 use super::*;
 use squall_netsim::output::{FlowResult, LinkLoad, Metric, Provenance, Run, Series, SeriesKind};
+use squall_netsim::workload::{JobTimes, RankTimes};
 
 fn run(cc: &str, slow: f64) -> Run {
     let flow = |id: u32| FlowResult {
@@ -27,6 +28,67 @@ fn run(cc: &str, slow: f64) -> Run {
     };
     run.links = vec![link("tor0->agg0", 5_000_000), link("tor0->agg1", 7_000_000)];
     run
+}
+
+/// Returns a run of a job of two ranks that lasted a second, of which the network cost three fifths.
+fn job(cc: &str) -> Run {
+    let mut run = run(cc, 10.0);
+    let rank = |timeline: Vec<(f64, u8)>| RankTimes {
+        computing_us: 400_000.0,
+        exposed_us: 500_000.0,
+        waiting_us: 100_000.0,
+        timeline,
+    };
+    let ranks = vec![rank(vec![(0.0, 2), (4e5, 1), (9e5, 0)]), rank(vec![(0.0, 1)])];
+    run.makespan_us = Some(1e6);
+    run.job_times = Some(JobTimes { lasted_us: 1e6, without_network_us: 4e5, ranks });
+    let link = |name: &str, tier, up, bytes| LinkLoad {
+        name: name.into(),
+        tier,
+        up,
+        gbps: 8.0,
+        bytes,
+        ..LinkLoad::default()
+    };
+    run.links = vec![
+        link("h0-p1->leaf0", 0, true, 500_000_000),
+        link("leaf0->h0-p1", 0, false, 250_000_000),
+        link("leaf0->spine0", 1, true, 900_000_000),
+        link("leaf0->spine1", 1, true, 100_000_000),
+    ];
+    run
+}
+
+#[test]
+fn a_report_of_jobs_says_what_limits_them() {
+    let document = from_runs("Jobs", &[], &[job("nscc")], &[]);
+    let table = |title: &str| {
+        let found = document.tables.iter().find(|table| table.title.starts_with(title));
+        found.expect(title).rows.clone()
+    };
+    let row = table("Jobs: ").remove(0);
+    assert_eq!(
+        row,
+        [
+            "nscc",
+            "0",
+            "1000",
+            "400",
+            "60",
+            "500000",
+            "500000",
+            "50",
+            "90",
+            "links between switches"
+        ]
+    );
+    let links = table("Use of links");
+    assert_eq!(links[0], ["hosts to leaves", "1", "1", "50", "50", "h0-p1->leaf0"]);
+    assert_eq!(links[2], ["up to tier 1", "-", "2", "50", "90", "leaf0->spine0"]);
+    let [gantt] = &document.gantts[..] else { panic!("one chart of ranks") };
+    assert_eq!(gantt.rows[0].1, [(0.0, 2), (400.0, 1), (900.0, 0)]);
+    let page = render("Results", &[document]).expect("drawn");
+    assert!(page.contains("communicates only") && page.contains("rank 1"), "a chart of ranks");
 }
 
 #[test]

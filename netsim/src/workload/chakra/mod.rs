@@ -129,6 +129,25 @@ fn read_from<R: Read>(
     job.finish(options)
 }
 
+/// Makes the schedule of a training step, as [`read`] does from the files that [`Training::write`]
+/// writes.
+///
+/// # Errors
+/// Returns the number that is out of range, or what an algorithm cannot do.
+pub fn training(training: &Training, options: &ChakraOptions) -> Result<Schedule, FormatError> {
+    let files = "training";
+    let fault = |what: String| FormatError { file: files.to_owned(), line: 0, what };
+    training.check().map_err(fault)?;
+    let mut job = JobReader::new(files, training.ranks(), training.groups());
+    let mut trace = Vec::new();
+    for rank in 0..training.ranks() {
+        trace.clear();
+        training.write_rank(rank, &mut trace).map_err(|error| fault(error.to_string()))?;
+        job.rank(rank, trace.as_slice()).map_err(fault)?;
+    }
+    job.finish(options)
+}
+
 /// Returns the number of ranks that have a file.
 fn count_ranks(files: &Path) -> Result<u32, String> {
     let name = files.file_name().unwrap_or_default().to_string_lossy().into_owned();

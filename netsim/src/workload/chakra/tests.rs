@@ -536,8 +536,10 @@ fn a_training_step_sends_what_its_numbers_say() {
     let placement = Placement { ranks_per_host: 2, ..Placement::default() };
     let options = ChakraOptions { placement, ..ChakraOptions::default() };
     let groups = serde_json::to_string(&groups).expect("text");
-    let (results, times) =
-        simulate(read_all(&traces, &groups, &options).expect("traces"), placement);
+    let read = read_all(&traces, &groups, &options).expect("traces");
+    let made = super::training(&training, &options).expect("a step");
+    assert_eq!((&made.operations, &made.waits), (&read.operations, &read.waits));
+    let (results, times) = simulate(read, placement);
     let sent: u64 = results.flows.iter().filter(|flow| flow.src == 0).map(|flow| flow.bytes).sum();
     let bytes = training.bytes();
     let expected = 2 * (bytes.pipeline + bytes.data);
@@ -557,6 +559,17 @@ fn a_training_step_sends_what_its_numbers_say() {
     let computing = times.ranks.iter().map(|rank| rank.computing_us).fold(0.0, f64::max);
     assert!(times.lasted_us > 1.2 * computing, "{times:?}");
     assert!(times.ranks.iter().all(|rank| rank.exposed_us > 0.0 && rank.waiting_us > 0.0));
+}
+
+#[test]
+fn a_training_step_with_impossible_numbers_is_refused() {
+    let refused = |training: &Training| {
+        super::training(training, &ChakraOptions::default()).expect_err("wrong").to_string()
+    };
+    let uneven = refused(&Training { layers: 5, ..small() });
+    assert_eq!(uneven, "training: 5 layers in 2 stages, expected as many in each");
+    let none = refused(&Training { data: 0, ..small() });
+    assert_eq!(none, "training: data is 0, expected 1 to 1024");
 }
 
 /// Reads a hundred thousand nodes of many ranks.

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::{fs, io};
 
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
 use super::messages::{Attribute, GlobalMetadata, Node, VERSION, Value, write};
 use super::{EXTENSION, Groups};
@@ -20,44 +21,64 @@ const MEMORY_RATE: f64 = 3e12;
 
 /// A training step of a transformer. The defaults are those of a model with 70 billion parameters
 /// (Touvron et al., "Llama 2", 2023) on accelerators that reach 400 Tflop/s.
-#[derive(Args, Clone, PartialEq, Debug)]
+#[derive(Args, Clone, PartialEq, Debug, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Training {
-    /// Layers of the model.
-    #[arg(long, default_value_t = 80)]
+    /// Layers of the model (default 80).
+    #[arg(long, default_value_t = Self::default().layers, hide_default_value = true)]
     pub layers: u32,
-    /// Width of a layer.
-    #[arg(long, default_value_t = 8192)]
+    /// Width of a layer (default 8192).
+    #[arg(long, default_value_t = Self::default().hidden, hide_default_value = true)]
     pub hidden: u64,
-    /// Width of keys and of values.
-    #[arg(long, default_value_t = 1024)]
+    /// Width of keys and of values (default 1024).
+    #[arg(long, default_value_t = Self::default().key_value, hide_default_value = true)]
     pub key_value: u64,
-    /// Width of the feed-forward part of a layer, which has three matrices.
-    #[arg(long, default_value_t = 28_672)]
+    /// Width of the feed-forward part of a layer, which has three matrices (default 28672).
+    #[arg(long, default_value_t = Self::default().feed_forward, hide_default_value = true)]
     pub feed_forward: u64,
-    /// Words that the model knows.
-    #[arg(long, default_value_t = 32_000)]
+    /// Words that the model knows (default 32000).
+    #[arg(long, default_value_t = Self::default().vocabulary, hide_default_value = true)]
     pub vocabulary: u64,
-    /// Tokens of a sequence; a microbatch is one sequence.
-    #[arg(long, default_value_t = 4096)]
+    /// Tokens of a sequence; a microbatch is one sequence (default 4096).
+    #[arg(long, default_value_t = Self::default().sequence, hide_default_value = true)]
     pub sequence: u64,
-    /// Microbatches of a step.
-    #[arg(long, default_value_t = 8)]
+    /// Microbatches of a step (default 8).
+    #[arg(long, default_value_t = Self::default().microbatches, hide_default_value = true)]
     pub microbatches: u32,
-    /// Ranks that share each layer (tensor parallel).
-    #[arg(long, default_value_t = 8)]
+    /// Ranks that share each layer (tensor parallel) (default 8).
+    #[arg(long, default_value_t = Self::default().tensor, hide_default_value = true)]
     pub tensor: u32,
-    /// Stages of the pipeline.
-    #[arg(long, default_value_t = 4)]
+    /// Stages of the pipeline (default 4).
+    #[arg(long, default_value_t = Self::default().pipeline, hide_default_value = true)]
     pub pipeline: u32,
-    /// Copies of the model, each with data of its own.
-    #[arg(long, default_value_t = 2)]
+    /// Copies of the model, each with data of its own (default 2).
+    #[arg(long, default_value_t = Self::default().data, hide_default_value = true)]
     pub data: u32,
-    /// Most bytes of gradients that are reduced together.
-    #[arg(long, default_value_t = 100 << 20)]
+    /// Most bytes of gradients that are reduced together (default 100 MiB).
+    #[arg(long, default_value_t = Self::default().bucket, hide_default_value = true)]
     pub bucket: u64,
-    /// Rate at which an accelerator computes, Tflop/s.
-    #[arg(long, default_value_t = 400.0)]
+    /// Rate at which an accelerator computes, Tflop/s (default 400).
+    #[arg(long, default_value_t = Self::default().tflops, hide_default_value = true)]
     pub tflops: f64,
+}
+
+impl Default for Training {
+    fn default() -> Self {
+        Self {
+            layers: 80,
+            hidden: 8192,
+            key_value: 1024,
+            feed_forward: 28_672,
+            vocabulary: 32_000,
+            sequence: 4096,
+            microbatches: 8,
+            tensor: 8,
+            pipeline: 4,
+            data: 2,
+            bucket: 100 << 20,
+            tflops: 400.0,
+        }
+    }
 }
 
 /// Bytes that the rank that sends most sends in a step, with rings for collectives.

@@ -3,12 +3,13 @@
 //! rank did when.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 use super::times::MessageTimes;
-use super::{Kind, NONE, PS, Placement, Schedule};
+use super::{Kind, NONE, Operation, PS, Placement, Schedule};
 use crate::Picos;
 use crate::formats::FormatError;
+use crate::workload::Lists;
 
 /// Maximum number of operations that an error names.
 const SHOWN: usize = 8;
@@ -58,15 +59,7 @@ pub(in crate::workload) fn run(
     schedule: &Schedule,
     placement: &Placement,
 ) -> Result<Matched, FormatError> {
-    let any =
-        |kind: Kind| matches!(kind, Kind::Receive { from, tag } if from.is_none() || tag.is_none());
-    let wildcards = schedule.operations.iter().filter(|of| any(of.kind)).map(|of| of.rank);
-    let matching = Matching {
-        receives: vec![NONE; schedule.operations.len()],
-        posted: HashMap::new(),
-        unexpected: HashMap::new(),
-        wildcards: wildcards.collect(),
-    };
+    let matching = Matching::new(schedule);
     let mut run = Run::new(schedule, placement, Messages::Matching(matching));
     let lasts = run.finish(&mut |_, _, _, _| {});
     let Messages::Matching(matching) = &mut run.messages else { return Ok(Matched::default()) };
@@ -86,7 +79,7 @@ pub(super) fn replay(
     record: &mut dyn FnMut(u32, Activity, Picos, Picos),
 ) -> Picos {
     let mut next = 0;
-    let flow_of = |operation: &super::Operation| match operation.kind {
+    let flow_of = |operation: &Operation| match operation.kind {
         Kind::Send { to, .. } if !placement.is_inner(operation.rank, to) => {
             next += 1;
             next - 1
@@ -98,24 +91,114 @@ pub(super) fn replay(
     Run::new(schedule, placement, messages).finish(record)
 }
 
-/// Key of a queue of messages or receives: the receiving rank, with source and tag unless the rank
-/// has a receive that takes any.
-type Key = (u32, Option<(u32, u64)>);
-
 /// Messages and receives that wait for each other.
 struct Matching {
+    /// Receive of each send, as far as it is known.
     receives: Vec<u32>,
+    /// Channel of each send and receive. `NONE` stands for those that have no choice: their receive
+    /// is known from the beginning.
+    channels: Vec<u32>,
+    queues: Vec<Channel>,
+}
+
+/// The messages and receives of a rank that have one source and tag. The whole rank is one channel
+/// if it has a receive from any source or with any tag.
+#[derive(Default)]
+struct Channel {
     /// Receives without a message, and (next field) messages without a receive with the times of
     /// their arrival, in their order.
-    posted: HashMap<Key, VecDeque<u32>>,
-    unexpected: HashMap<Key, VecDeque<(u32, Picos)>>,
-    /// Ranks that have a receive from any source or with any tag.
-    wildcards: HashSet<u32>,
+    posted: VecDeque<u32>,
+    unexpected: VecDeque<(u32, Picos)>,
 }
 
 impl Matching {
-    fn key(&self, rank: u32, from: u32, tag: u64) -> Key {
-        (rank, (!self.wildcards.contains(&rank)).then_some((from, tag)))
+    fn new(schedule: &Schedule) -> Self {
+        let operations = &schedule.operations;
+        let receiver = |operation: &Operation| match operation.kind {
+            Kind::Send { to, .. } => Some(to),
+            Kind::Receive { .. } => Some(operation.rank),
+            _ => None,
+        };
+        let mut is_any = vec![false; schedule.ranks as usize];
+        for operation in operations {
+            if let Kind::Receive { from, tag } = operation.kind {
+                is_any[operation.rank as usize] |= from.is_none() || tag.is_none();
+            }
+        }
+        let of_ranks = Lists::new(is_any.len(), || {
+            let all = (0..).zip(operations);
+            all.filter_map(|(place, operation)| Some((receiver(operation)?, place)))
+        });
+        let mut matching = Self {
+            receives: vec![NONE; operations.len()],
+            channels: vec![NONE; operations.len()],
+            queues: Vec::new(),
+        };
+        // Source, tag, whether it is the receive, and the operation.
+        let mut all: Vec<(u32, u64, bool, u32)> = Vec::new();
+        for (rank, &is_any) in (0..).zip(&is_any) {
+            all.clear();
+            let key = |place: u32| match operations[place as usize] {
+                _ if is_any => (0, 0, false, place),
+                Operation { rank, kind: Kind::Send { tag, .. }, .. } => (rank, tag, false, place),
+                Operation { kind: Kind::Receive { from, tag }, .. } => {
+                    (from.unwrap_or_default(), tag.unwrap_or_default(), true, place)
+                }
+                _ => (0, 0, false, place),
+            };
+            all.extend(of_ranks.of(rank).iter().map(|&place| key(place)));
+            all.sort_unstable();
+            for channel in all.chunk_by(|one, next| (one.0, one.1) == (next.0, next.1)) {
+                match *channel {
+                    [(_, _, false, send), (_, _, true, receive)] => {
+                        matching.receives[send as usize] = receive;
+                    }
+                    _ => matching.add_channel(channel.iter().map(|of| of.3)),
+                }
+            }
+        }
+        matching
+    }
+
+    fn add_channel(&mut self, operations: impl Iterator<Item = u32>) {
+        // There are no more channels than operations.
+        let channel = self.queues.len() as u32;
+        self.queues.push(Channel::default());
+        operations.for_each(|place| self.channels[place as usize] = channel);
+    }
+
+    /// Matches a message that begins to leave, and arrives at `arrived`, with a receive. Returns
+    /// `None` if its receive was not posted yet.
+    fn send(&mut self, schedule: &Schedule, send: u32, arrived: Picos) -> Option<u32> {
+        let Some(channel) = self.queues.get_mut(self.channels[send as usize] as usize) else {
+            return Some(self.receives[send as usize]);
+        };
+        let fits = |&receive: &u32| fits(schedule, send, receive);
+        let receive = channel.posted.iter().position(fits);
+        let receive = receive.and_then(|at| channel.posted.remove(at));
+        match receive {
+            Some(receive) => self.receives[send as usize] = receive,
+            None => channel.unexpected.push_back((send, arrived)),
+        }
+        receive
+    }
+
+    /// Matches a receive that is posted. Returns when its message arrives, if a message that was
+    /// sent before waited for this receive.
+    fn post(&mut self, schedule: &Schedule, receive: u32) -> Option<Picos> {
+        let channel = self.queues.get_mut(self.channels[receive as usize] as usize)?;
+        let fits = |&(send, _): &(u32, Picos)| fits(schedule, send, receive);
+        let found = channel.unexpected.iter().position(fits);
+        match found.and_then(|at| channel.unexpected.remove(at)) {
+            Some((send, arrived)) => {
+                self.receives[send as usize] = receive;
+                Some(arrived)
+            }
+            None => {
+                channel.posted.push_back(receive);
+                None
+            }
+        }
     }
 }
 
@@ -131,43 +214,14 @@ enum Messages<'a> {
     },
 }
 
-/// For each operation, those that wait for it.
-struct Dependents {
-    first: Vec<u32>,
-    operations: Vec<u32>,
-}
-
-impl Dependents {
-    fn new(schedule: &Schedule, started: bool) -> Self {
-        let mut first = vec![0u32; schedule.operations.len() + 1];
-        let waits = || schedule.waits.iter().filter(|wait| wait.started == started);
-        waits().for_each(|wait| first[wait.before as usize + 1] += 1);
-        for index in 1..first.len() {
-            first[index] += first[index - 1];
-        }
-        let mut next = first.clone();
-        let mut operations = vec![0; first[first.len() - 1] as usize];
-        for wait in waits() {
-            let place = &mut next[wait.before as usize];
-            operations[*place as usize] = wait.of;
-            *place += 1;
-        }
-        Self { first, operations }
-    }
-
-    fn range(&self, of: u32) -> core::ops::Range<usize> {
-        self.first[of as usize] as usize..self.first[of as usize + 1] as usize
-    }
-}
-
 struct Run<'a> {
     schedule: &'a Schedule,
     placement: &'a Placement,
     /// Number of operations that each operation still waits for.
     missing: Vec<u32>,
     /// Operations that wait for the beginning of each operation, and (next field) for its end.
-    after_begin: Dependents,
-    after_end: Dependents,
+    after_begin: Lists,
+    after_end: Lists,
     ended: Vec<bool>,
     /// True for receives that were posted, or whose message has arrived: the other half ends them.
     is_half_done: Vec<bool>,
@@ -187,8 +241,8 @@ impl<'a> Run<'a> {
             schedule,
             placement,
             missing: vec![0; count],
-            after_begin: Dependents::new(schedule, true),
-            after_end: Dependents::new(schedule, false),
+            after_begin: dependents(schedule, true),
+            after_end: dependents(schedule, false),
             ended: vec![false; count],
             is_half_done: vec![false; count],
             due: BinaryHeap::new(),
@@ -226,14 +280,12 @@ impl<'a> Run<'a> {
     }
 
     fn release(&mut self, now: Picos, started: bool, place: u32) {
-        let dependents = if started { &self.after_begin } else { &self.after_end };
-        for index in dependents.range(place) {
-            let dependents = if started { &self.after_begin } else { &self.after_end };
-            let waiting = dependents.operations[index];
+        let lists = if started { &self.after_begin } else { &self.after_end };
+        for &waiting in lists.of(place) {
             let missing = &mut self.missing[waiting as usize];
             *missing -= 1;
             if *missing == 0 {
-                self.schedule_event(now, OperationEvent::Begins, waiting);
+                self.due.push(Reverse((now, OperationEvent::Begins, waiting)));
             }
         }
     }
@@ -263,53 +315,26 @@ impl<'a> Run<'a> {
                 }
                 self.schedule_event(now + time, OperationEvent::Ends, place);
             }
-            Kind::Send { to, bytes, tag } => {
+            Kind::Send { to, bytes, .. } => {
                 let (from, sent, arrived) = self.message(now, place, rank, to, bytes);
                 record(rank, Activity::Communicates, from, sent);
                 record(to, Activity::Communicates, from, arrived);
                 self.schedule_event(sent.max(now), OperationEvent::Ends, place);
                 let receive = match &mut self.messages {
                     Messages::Recorded { receives, .. } => Some(receives[place as usize]),
-                    Messages::Matching(matching) => {
-                        let key = matching.key(to, rank, tag);
-                        let posted = matching.posted.entry(key).or_default();
-                        let fits = |&receive: &u32| fits(self.schedule, place, receive);
-                        let receive = posted.iter().position(fits).and_then(|at| posted.remove(at));
-                        if posted.is_empty() {
-                            matching.posted.remove(&key);
-                        }
-                        match receive {
-                            Some(receive) => matching.receives[place as usize] = receive,
-                            None => {
-                                let unexpected = matching.unexpected.entry(key).or_default();
-                                unexpected.push_back((place, arrived));
-                            }
-                        }
-                        receive
-                    }
+                    Messages::Matching(matching) => matching.send(self.schedule, place, arrived),
                 };
                 if let Some(receive) = receive {
                     self.schedule_event(arrived.max(now), OperationEvent::Arrives, receive);
                 }
             }
-            Kind::Receive { from, tag } => {
-                if let Messages::Matching(matching) = &mut self.messages {
-                    // A rank without wildcards has source and tag in every receive.
-                    let key = matching.key(rank, from.unwrap_or_default(), tag.unwrap_or_default());
-                    let unexpected = matching.unexpected.entry(key).or_default();
-                    let fits = |&(send, _): &(u32, Picos)| fits(self.schedule, send, place);
-                    let found = unexpected.iter().position(fits);
-                    let found = found.and_then(|at| unexpected.remove(at));
-                    if unexpected.is_empty() {
-                        matching.unexpected.remove(&key);
-                    }
-                    match found {
-                        Some((send, arrived)) => {
-                            matching.receives[send as usize] = place;
-                            self.schedule_event(arrived.max(now), OperationEvent::Arrives, place);
-                        }
-                        None => matching.posted.entry(key).or_default().push_back(place),
-                    }
+            Kind::Receive { .. } => {
+                let arrives = match &mut self.messages {
+                    Messages::Matching(matching) => matching.post(self.schedule, place),
+                    Messages::Recorded { .. } => None,
+                };
+                if let Some(arrived) = arrives {
+                    self.schedule_event(arrived.max(now), OperationEvent::Arrives, place);
                 }
                 self.complete_half(now, place);
             }
@@ -352,8 +377,12 @@ impl<'a> Run<'a> {
     fn report_remaining(&self) -> Result<(), FormatError> {
         let Messages::Matching(matching) = &self.messages else { return Ok(()) };
         let schedule = self.schedule;
-        let mut posted: Vec<u32> = matching.posted.values().flatten().copied().collect();
-        posted.sort_unstable();
+        let count = schedule.operations.len() as u32;
+        let is_posted = |&place: &u32| {
+            let receives = matches!(schedule.operations[place as usize].kind, Kind::Receive { .. });
+            receives && self.missing[place as usize] == 0 && !self.ended[place as usize]
+        };
+        let posted: Vec<u32> = (0..count).filter(is_posted).collect();
         if let Some(&first) = posted.first() {
             let reasons = posted.iter().take(SHOWN).map(|&receive| self.reason(receive));
             let mut what =
@@ -376,7 +405,7 @@ impl<'a> Run<'a> {
             }
             return Err(schedule.fault(circle[0], what));
         }
-        let unexpected = matching.unexpected.values().flatten();
+        let unexpected = matching.queues.iter().flat_map(|channel| &channel.unexpected);
         let Some((send, _)) = unexpected.min() else { return Ok(()) };
         let what = match schedule.operations[*send as usize].kind {
             Kind::Send { to, tag, .. } => format!(
@@ -426,6 +455,14 @@ impl<'a> Run<'a> {
             }
         }
     }
+}
+
+/// Returns the operations that wait for the beginning of each operation (`started`), or for its end.
+fn dependents(schedule: &Schedule, started: bool) -> Lists {
+    Lists::new(schedule.operations.len(), || {
+        let waits = schedule.waits.iter().filter(move |wait| wait.started == started);
+        waits.map(|wait| (wait.before, wait.of))
+    })
 }
 
 /// Returns whether a send and a receive match: in ranks and tag.

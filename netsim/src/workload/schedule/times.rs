@@ -39,7 +39,7 @@ pub struct RankTimes {
     /// Remaining time.
     pub waiting_us: f64,
     /// Times at which the rank begins to wait (0), to communicate (1) or to compute (2), with that
-    /// number. Only the first ranks have it, and only so many changes.
+    /// number. Sixteen ranks at equal distances have it, and only so many changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timeline: Vec<(f64, u8)>,
 }
@@ -119,7 +119,8 @@ impl ScheduledJob {
         let times = times.map(|(rank, (computing, busy))| {
             join(computing);
             join(busy);
-            let timeline = if rank < TIMELINES { timeline(computing, busy) } else { Vec::new() };
+            let is_shown = rank % ranks.div_ceil(TIMELINES).max(1) == 0;
+            let timeline = if is_shown { timeline(computing, busy) } else { Vec::new() };
             let (computing, busy) = (length(computing), length(busy));
             RankTimes {
                 computing_us: computing.as_micros(),
