@@ -238,13 +238,14 @@ fn endpoints_and_reductions_take_their_time() {
     };
     for hosts in [1, 8] {
         let usual = lasts(Picos::ZERO, None, hosts);
-        // Between hosts, the last delay is over before the last acknowledgement arrives.
-        let hops = if hosts == 1 { 14.0 } else { 13.0 };
+        // Between hosts, the last delay is over before the last acknowledgement arrives, and others
+        // are over once messages do not wait for acknowledgements before them.
+        let (hops, tolerance) = if hosts == 1 { (14.0, 1e-6) } else { (13.0, 0.15) };
         let delayed = lasts(Picos::nanos(500), None, hosts);
-        assert!((delayed - usual - hops * 0.5).abs() < 0.01, "{delayed} {usual}");
+        assert!((delayed - usual - hops * 0.5).abs() < tolerance, "{delayed} {usual}");
         // Thirty thousand bytes take a microsecond.
         let reduced = lasts(Picos::ZERO, Some(Rate::gbps(240)), hosts);
-        assert!((reduced - usual - 7.0).abs() < 0.01, "{reduced} {usual}");
+        assert!((reduced - usual - 7.0).abs() < tolerance, "{reduced} {usual}");
     }
 }
 
