@@ -6,7 +6,7 @@
 //!   gap.
 //! - A node begins when all nodes of its data dependencies and control dependencies have ended. A
 //!   control dependency on a node that is not in the file has no effect: Chakra's converter removes
-//!   nodes.
+//!   nodes. Traces of PyTorch have the callers of nodes as control dependencies, without effect.
 //! - A computation takes `duration_micros`. One of the accelerator runs at a time; those of the
 //!   host's processors (`is_cpu_op`), loads and stores take their time beside them. So do the host's
 //!   calls of a library, which are nodes of communication without attributes of one.
@@ -46,6 +46,8 @@ pub use transformer::{Training, TrainingBytes};
 
 /// Extension of the file names of traces.
 const EXTENSION: &str = "et";
+/// Name of the metadata with the schema of PyTorch's trace.
+const SCHEMA: &str = "schema";
 /// Number of picoseconds in a microsecond, and of nanoseconds.
 const PS: u64 = super::PS_PER_US;
 const NS: u64 = 1000;
@@ -277,7 +279,11 @@ impl JobReader {
         let mut messages = Messages::new(from);
         let metadata = messages.next::<GlobalMetadata>();
         let metadata = metadata.map_err(|what| format!("the metadata: {what}"))?;
-        check(&metadata.ok_or("the file is empty; expected a Chakra trace")?)?;
+        let metadata = metadata.ok_or("the file is empty; expected a Chakra trace")?;
+        check(&metadata)?;
+        // Chakra's converter of PyTorch's traces copies their metadata. It makes data dependencies of
+        // all others, and leaves the caller of each node among its control dependencies.
+        let from_pytorch = metadata.attr.iter().any(|attr| attr.name == SCHEMA);
         // Operations that end each node, and dependencies on nodes that may be further down.
         let mut ends: HashMap<u64, u32> = HashMap::new();
         let mut waits: Vec<(u32, u64, bool)> = Vec::new();
@@ -295,7 +301,9 @@ impl JobReader {
                 return Err(format!("{}: a node before it has the same number", describe()));
             }
             waits.extend(node.data_deps.iter().map(|&id| (begin, id, true)));
-            waits.extend(node.ctrl_deps.iter().map(|&id| (begin, id, false)));
+            if !from_pytorch {
+                waits.extend(node.ctrl_deps.iter().map(|&id| (begin, id, false)));
+            }
             last = format!(" behind {}", describe());
         }
         for (begin, id, needed) in waits {
@@ -717,7 +725,7 @@ fn describe(part: &Part, members: &[u32], options: &ChakraOptions) -> Collective
 
 /// Checks the version of a trace.
 fn check(metadata: &GlobalMetadata) -> Result<(), String> {
-    let schema = metadata.attr.iter().find(|attr| attr.name == "schema");
+    let schema = metadata.attr.iter().find(|attr| attr.name == SCHEMA);
     let schema = schema.and_then(|attr| match &attr.value {
         Some(Value::String(text)) => Some(text.as_str()),
         _ => None,

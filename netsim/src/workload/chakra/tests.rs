@@ -354,6 +354,27 @@ fn calls_of_the_host_communicate_by_their_kernels() {
     }
 }
 
+/// Chakra's converter leaves the callers of PyTorch's nodes in their control dependencies. They may
+/// be kernels that these nodes start, as in the trace of Chakra's tests.
+#[test]
+fn callers_in_traces_of_pytorch_are_no_dependencies() {
+    let of = |schema: bool| {
+        let text = Value::String("1.0.1".to_owned());
+        let attr = if schema { vec![Attribute::new("schema", text)] } else { Vec::new() };
+        let mut bytes = Vec::new();
+        let metadata = GlobalMetadata { version: String::new(), attr };
+        messages::write(&mut bytes, &metadata).expect("memory");
+        let call = Node { ctrl_deps: vec![2], ..compute(1, 40, &[]) };
+        for node in [call, compute(2, 2, &[1]), collective(3, 0, 1000, "", &[2])] {
+            messages::write(&mut bytes, &node).expect("memory");
+        }
+        let schedule = read_all(&[bytes.clone(), bytes], "{}", &ChakraOptions::default());
+        schedule.expect("traces").place(Placement::default(), 2).map(|(job, _)| job.lasts())
+    };
+    assert_eq!(of(true), Ok(Picos::micros(42)));
+    assert!(of(false).expect_err("a circle").to_string().contains("wait for each other"));
+}
+
 #[test]
 fn process_groups_may_come_from_pytorch() {
     let values = r#"['[{"pg_name": "5", "ranks": [0, 1]}, {"pg_name": "0", "ranks": []}]']"#;
