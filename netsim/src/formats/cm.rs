@@ -329,9 +329,8 @@ fn read_flow(
                 return at.error("one of 'start' and 'trigger' is enough; drop the other");
             }
             "start" => {
-                let start: u64 = at.number(value, key)?;
-                let Some(start) = start.checked_mul(unit.picoseconds()) else {
-                    return at.error(format!("start {start} {} is beyond 2^64 ps", unit.name()));
+                let Some(start) = read_start(at, value, unit)? else {
+                    return at.error(format!("start {value} {} is beyond 2^64 ps", unit.name()));
                 };
                 flow.start = Start::At(start);
             }
@@ -360,6 +359,18 @@ fn read_flow(
         return at.error("no size; expected 'size BYTES' above zero");
     }
     Ok(flow)
+}
+
+/// Parses a start, which may have decimals. Returns picoseconds, or `None` if there are too many.
+fn read_start(at: Place<'_>, word: &str, unit: StartUnit) -> Result<Option<u64>, FormatError> {
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    match word.split_once('.') {
+        Some((whole, decimals)) if !whole.is_empty() && is_digits(whole) && is_digits(decimals) => {
+            let start = word.parse::<f64>().unwrap_or(f64::MAX) * unit.picoseconds() as f64;
+            Ok((start < u64::MAX as f64).then(|| start.round() as u64))
+        }
+        _ => Ok(at.number::<u64>(word, "start")?.checked_mul(unit.picoseconds())),
+    }
 }
 
 /// Returns a workload as the text of a `.cm` file that [`read`] reads back. The text leaves out

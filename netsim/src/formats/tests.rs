@@ -486,6 +486,26 @@ fn what_is_wrong_in_a_network_of_astra_sim_is_named() {
     }
 }
 
+/// csg-htsim writes starts with decimals, and reads them as such.
+#[test]
+fn starts_may_have_decimals() {
+    let start = |unit, word: &str| {
+        let text = format!("Nodes 2\n0->1 start {word} size 8\n");
+        cm::read_in(unit, "w", &text).map(|workload| workload.flows[0].start)
+    };
+    let (ps, us) = (StartUnit::Picoseconds, StartUnit::Microseconds);
+    assert_eq!(start(ps, "0.000000"), Ok(Start::At(0)));
+    assert_eq!(start(ps, "12.6"), Ok(Start::At(13)));
+    assert_eq!(start(us, "2.5"), Ok(Start::At(2_500_000)));
+    let error = |word: &str| start(us, word).expect_err(word).to_string();
+    assert_eq!(error(".5"), "w:2: '.5' where a whole number was expected: start");
+    assert_eq!(error("1.5e3"), "w:2: '1.5e3' where a whole number was expected: start");
+    assert_eq!(
+        error("99999999999999999999.5"),
+        "w:2: start 99999999999999999999.5 us is beyond 2^64 ps"
+    );
+}
+
 /// A connection with csg-htsim's `addon` sends once if its trigger fires once.
 #[test]
 fn connections_that_send_again_are_refused() {
