@@ -13,8 +13,8 @@
 //! read, and microseconds in those that its UEC binary reads (`uec.cpp`, `timeFromUs`):
 //! [`StartUnit`]. `barrier count N` and `multishot` are the other triggers. `recv_done_trigger K`
 //! fires when everything arrived. Connections without `id` are numbered in order. `prio N` is read
-//! and ignored. `addon`, a word without a value, makes a connection of csg-htsim send again whenever
-//! its trigger fires: that is possible here with triggers that fire once.
+//! and ignored. `addon`, a word without a value, lets the trigger of a connection fire again
+//! (csg-htsim of March 2026): here it is possible where the trigger fires once.
 
 use core::fmt::Write as _;
 use std::collections::HashMap;
@@ -230,9 +230,18 @@ pub fn read_in(unit: StartUnit, file: &str, text: &str) -> Result<Workload, Form
         let Start::Trigger(mut number) = start else { continue };
         resolve(&mut number)?;
         let trigger = workload.triggers[number as usize];
-        if trigger.kind == TriggerKind::MultiShot {
+        let activates = |of: &Flow| {
+            [of.on_sent, of.on_received].iter().filter(|on| **on == Some(trigger.id)).count()
+        };
+        let activations: usize = workload.flows.iter().map(activates).sum();
+        let fires = match trigger.kind {
+            TriggerKind::OneShot => 1,
+            TriggerKind::MultiShot => activations,
+            TriggerKind::Barrier(count) => activations / (count as usize).max(1),
+        };
+        if fires > 1 {
             return Place { file, line }.error(format!(
-                "'addon' with trigger {}, which fires several times: connections send once here; give each message a \
+                "'addon' with trigger {}, which fires {fires} times: connections send once here; give each message a \
                  connection of its own",
                 trigger.id
             ));
