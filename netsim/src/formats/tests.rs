@@ -528,3 +528,51 @@ fn connections_that_send_again_are_refused() {
         cm::read("w", "Nodes 4\n0->1 id 1 trigger 7 addon size 8\n").expect_err("no trigger");
     assert!(error.to_string().starts_with("w:2: trigger 7 is used but not defined"), "{error}");
 }
+
+/// The form of astra-network-ns3's `scratch/topology`: two leaves and a spine, with a host between
+/// the numbers of the switches.
+const NS3: &str = "6 3 5\n2 3\n5\n0 2 400Gbps 0.0005ms 0\n1 2 400Gbps 500ns 0\n4 3 0.4e3Gbps 0.5us 0\n\
+                   2 5 100Gbps 5e-7s 0\n5 3 800000Mbps 0.0005ms 0.0\n";
+
+#[test]
+fn topologies_of_ns_3_have_hosts_and_switches_by_their_numbers() {
+    let read = topology("t.txt", NS3).expect("a topology");
+    assert_eq!((read.hosts, read.switches.len(), read.links.len()), (3, 3, 5));
+    let tiers: Vec<_> = read.switches.iter().map(|of| (of.name.as_str(), of.tier)).collect();
+    assert_eq!(tiers, [("switch2", 0), ("switch3", 0), ("switch5", 1)]);
+    let ends = |at: usize| (read.name(read.links[at].a), read.name(read.links[at].b));
+    assert_eq!(ends(2), ("h2".into(), "switch3".into()));
+    let rates: Vec<_> = read.links.iter().map(|link| link.rate).collect();
+    assert_eq!(rates, [400, 400, 400, 100, 800].map(Rate::gbps));
+    assert!(read.links.iter().all(|link| link.latency == Picos::nanos(500)));
+}
+
+#[test]
+fn what_is_wrong_in_a_topology_of_ns_3_is_named() {
+    let error = |text: &str| topology("t", text).expect_err(text).to_string();
+    let with = |old: &str, new: &str| error(&NS3.replacen(old, new, 1));
+    for (message, expected) in [
+        (
+            error("8 4 1 1 8 A100\n"),
+            "t:1: 6 numbers in the first line, expected three: nodes, switches",
+        ),
+        (with("6 3 5", "2 3 5"), "t:1: 2 nodes with 3 switches, expected at most 16777215 nodes"),
+        (with("2 3\n", "2 2\n"), "t:2: switch 2, expected 3 different numbers from 0 to 5"),
+        (with("2 3\n", "2 6\n"), "t:2: switch 6, expected 3 different numbers from 0 to 5"),
+        (with("5\n0", "5 0\n0"), "t:3: switch 0, expected 3 different numbers"),
+        (with("0 2 400Gbps", "9 2 400Gbps"), "t:4: node 9, expected 0 to 5"),
+        (with("400Gbps", "400"), "t:4: '400', expected a rate such as 400Gbps"),
+        (with("400Gbps", "nanGbps"), "t:4: 'nanGbps', expected a rate such as 400Gbps"),
+        (with("0.0005ms", "-1ms"), "t:4: '-1ms', expected a latency such as 0.0005ms"),
+        (with("0.0005ms 0", "0.0005ms 0.1"), "t:4: a rate of errors of 0.1 is not simulated here"),
+        (with("0.0005ms 0", "0.0005ms"), "t:4: '0 2 400Gbps 0.0005ms' where 'NODE NODE RATE"),
+        (with("6 3 5", "6 3 6"), "t: the file ends where a link was expected"),
+        (with("6 3 5", "6 3 4"), "t:8: '5 3 800000Mbps 0.0005ms 0.0' behind the last of 4 links"),
+        (
+            error("2 0 1\n0 1 25Gbps 1us 0\n"),
+            "link 0 connects hosts h0 and h1 directly; connect each",
+        ),
+    ] {
+        assert!(message.contains(expected), "{message}\nexpected {expected}");
+    }
+}
