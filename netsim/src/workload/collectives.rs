@@ -539,14 +539,14 @@ impl Planner {
     }
 
     fn ring_all_to_all(&mut self, ranks: u32) -> Result<(), String> {
+        // Ranks nearer to the receiver send first, so that no rank has received the share of another
+        // for it before it sends its own.
         for step in 1..ranks {
             for rank in 0..ranks {
                 let share = self.share((rank + step) % ranks);
                 for hop in rank..rank + step {
                     self.send(hop % ranks, (hop + 1) % ranks, share.clone(), false)?;
                 }
-                // The shares of others for the same rank take the same way, and are no part of this.
-                self.received.clear();
             }
         }
         Ok(())

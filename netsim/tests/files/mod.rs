@@ -34,7 +34,7 @@ pub(crate) fn file(seed: u64) -> (FileKind, Vec<u8>) {
     for _ in 0..below(8) {
         let (at, length) = (below(bytes.len() + 1), 1 + below(24));
         let end = (at + length).min(bytes.len());
-        match below(8) {
+        match below(10) {
             0 => bytes.truncate(at),
             1 => drop(bytes.drain(at..end)),
             2 => {
@@ -49,7 +49,9 @@ pub(crate) fn file(seed: u64) -> (FileKind, Vec<u8>) {
             }
             4 | 5 => replace_number(&mut bytes, at, NUMBERS[below(NUMBERS.len())]),
             6 if at < bytes.len() => bytes[at] ^= 1 << below(8),
-            _ if at < bytes.len() => bytes[at] = [0, 1, 8, 127, 128, 255][below(6)],
+            7 if at < bytes.len() => bytes[at] = [0, 1, 8, 127, 128, 255][below(6)],
+            8 if at < bytes.len() => bytes[at] = bytes[at].wrapping_add(1),
+            9 if at < bytes.len() => bytes[at] = bytes[at].wrapping_sub(1),
             _ => {}
         }
     }
