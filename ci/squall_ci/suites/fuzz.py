@@ -7,6 +7,7 @@ sealed    two engines that encrypt, and an attacker who sees all packets and sen
 trouble   processes that end, begin again and pause, paths that carry less, links that are cut
 long      so many operations that 16-bit numbers wrap, and small tables; one history stands for two thousand of the others
 contexts  the contexts of two endpoints, with any packets (`reliability/tests/hostile`; the others: `engine/tests/hostile`)
+files     files with mistakes for the simulator's readers (`netsim/tests/files`)
 
 All run in virtual time with overflow checks and debug assertions, some hundred to two thousand histories a second on one
 core, and two hundred sealed ones. A run continues at the seed where the last one of that mode stopped
@@ -27,6 +28,7 @@ from squall_ci.tally import Tally
 
 # The crate whose example plays a mode, and the example.
 ENGINES, CONTEXTS = ("squall-engine", "hostile"), ("squall-reliability", "contexts")
+FILES = ("squall-netsim", "files")
 MODES = {
     "honest": ENGINES,
     "on-path": ENGINES,
@@ -35,6 +37,7 @@ MODES = {
     "trouble": ENGINES,
     "long": ENGINES,
     "contexts": CONTEXTS,
+    "files": FILES,
 }
 MANY, FEW = 1_000_000, 10_000
 # Some histories take longer: so many others are played in the time of one.

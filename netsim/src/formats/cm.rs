@@ -13,7 +13,8 @@
 //! read, and microseconds in those that its UEC binary reads (`uec.cpp`, `timeFromUs`):
 //! [`StartUnit`]. `barrier count N` and `multishot` are the other triggers. `recv_done_trigger K`
 //! fires when everything arrived. Connections without `id` are numbered in order. `prio N` is read
-//! and ignored.
+//! and ignored. `addon`, a word without a value, lets the trigger of a connection fire again
+//! (csg-htsim of March 2026): here it is possible where the trigger fires once.
 
 use core::fmt::Write as _;
 use std::collections::HashMap;
@@ -122,6 +123,8 @@ pub fn read_in(unit: StartUnit, file: &str, text: &str) -> Result<Workload, Form
     let mut defined_names = DefinedNames::default();
     // The lines of flows, by flow number.
     let mut lines: HashMap<u32, usize> = HashMap::new();
+    // The lines of connections that may send again.
+    let mut again: Vec<(usize, Start)> = Vec::new();
     for (index, line) in unmarked(text).lines().enumerate() {
         let at = Place { file, line: index + 1 };
         let line = line.split('#').next().unwrap_or_default();
@@ -160,7 +163,13 @@ pub fn read_in(unit: StartUnit, file: &str, text: &str) -> Result<Workload, Form
                         "'{first}' is used before the line 'Nodes NUMBER'; move that line up"
                     ));
                 }
+                let mut words = words;
+                let all = words.len();
+                words.retain(|word| *word != "addon");
                 let flow = read_flow(at, &words, unit, &mut named, workload.flows.len())?;
+                if words.len() < all {
+                    again.push((at.line, flow.start));
+                }
                 if let Some(before) = lines.insert(flow.id, at.line) {
                     let id = flow.id;
                     return at.error(format!("id {id} is that of line {before}; expected another"));
@@ -217,6 +226,27 @@ pub fn read_in(unit: StartUnit, file: &str, text: &str) -> Result<Workload, Form
             ))
         }
     };
+    for (line, start) in again {
+        let Start::Trigger(mut number) = start else { continue };
+        resolve(&mut number)?;
+        let trigger = workload.triggers[number as usize];
+        let activates = |of: &Flow| {
+            [of.on_sent, of.on_received].iter().filter(|on| **on == Some(trigger.id)).count()
+        };
+        let activations: usize = workload.flows.iter().map(activates).sum();
+        let fires = match trigger.kind {
+            TriggerKind::OneShot => 1,
+            TriggerKind::MultiShot => activations,
+            TriggerKind::Barrier(count) => activations / (count as usize).max(1),
+        };
+        if fires > 1 {
+            return Place { file, line }.error(format!(
+                "'addon' with trigger {}, which fires {fires} times: connections send once here; give each message a \
+                 connection of its own",
+                trigger.id
+            ));
+        }
+    }
     for flow in &mut workload.flows {
         if let Start::Trigger(number) = &mut flow.start {
             resolve(number)?;
@@ -308,9 +338,8 @@ fn read_flow(
                 return at.error("one of 'start' and 'trigger' is enough; drop the other");
             }
             "start" => {
-                let start: u64 = at.number(value, key)?;
-                let Some(start) = start.checked_mul(unit.picoseconds()) else {
-                    return at.error(format!("start {start} {} is beyond 2^64 ps", unit.name()));
+                let Some(start) = read_start(at, value, unit)? else {
+                    return at.error(format!("start {value} {} is beyond 2^64 ps", unit.name()));
                 };
                 flow.start = Start::At(start);
             }
@@ -323,7 +352,7 @@ fn read_flow(
             _ => {
                 return at.error(format!(
                     "'{key}' is unknown; a connection has id, start, trigger, size, send_done_trigger, \
-                     recv_done_trigger and prio"
+                     recv_done_trigger, prio and addon"
                 ));
             }
         }
@@ -339,6 +368,18 @@ fn read_flow(
         return at.error("no size; expected 'size BYTES' above zero");
     }
     Ok(flow)
+}
+
+/// Parses a start, which may have decimals. Returns picoseconds, or `None` if there are too many.
+fn read_start(at: Place<'_>, word: &str, unit: StartUnit) -> Result<Option<u64>, FormatError> {
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    match word.split_once('.') {
+        Some((whole, decimals)) if !whole.is_empty() && is_digits(whole) && is_digits(decimals) => {
+            let start = word.parse::<f64>().unwrap_or(f64::MAX) * unit.picoseconds() as f64;
+            Ok((start < u64::MAX as f64).then(|| start.round() as u64))
+        }
+        _ => Ok(at.number::<u64>(word, "start")?.checked_mul(unit.picoseconds())),
+    }
 }
 
 /// Returns a workload as the text of a `.cm` file that [`read`] reads back. The text leaves out

@@ -1,8 +1,10 @@
-//! File formats: htsim's topologies and connection matrices, and any network as a graph. Errors
-//! name the file, the line and what was expected there.
+//! File formats: htsim's topologies and connection matrices, ASTRA-sim's networks, and any network as
+//! a graph. Errors name the file, the line and what was expected there.
 
+pub mod astra;
 pub mod cm;
 pub mod graph;
+pub mod ns3;
 pub mod topo;
 
 use core::fmt;
@@ -36,21 +38,44 @@ impl fmt::Display for FormatError {
 
 impl core::error::Error for FormatError {}
 
-/// Reads a topology of either kind: a graph begins with the word `Graph`, htsim's `.topo` does not.
+/// Reads a topology of any kind: a graph begins with the word `Graph`, and ASTRA-sim's networks with
+/// a key and a colon or, those of its ns-3 backend, with numbers; other files are htsim's `.topo`.
 ///
 /// # Errors
 /// Returns the first line that is wrong, or what is wrong with the whole.
 pub fn topology(file: &str, text: &str) -> Result<crate::topology::Topology, FormatError> {
     let text = unmarked(text);
-    let mut lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
-    let first = lines.find(|line| !line.is_empty()).unwrap_or_default();
-    if first.eq_ignore_ascii_case("graph") {
+    if is_graph(text) {
         return graph::read(file, text);
+    }
+    let first = first_line(text);
+    if astra::is_astra(first) {
+        return astra::read(file, text);
+    }
+    if ns3::is_ns3(first) {
+        return ns3::read(file, text);
+    }
+    if first.starts_with('{') {
+        let what = "it is JSON, such as ASTRA-sim's logical-dims for ns-3, which are no links; expected its network.yml \
+                    or ns-3's topology";
+        return Place { file, line: 0 }.error(what);
     }
     match topo::read(file, text)?.build() {
         Ok(topology) => Ok(topology),
         Err(error) => Place { file, line: 0 }.error(error.0),
     }
+}
+
+/// Returns whether a text is that of a graph.
+#[must_use]
+pub fn is_graph(text: &str) -> bool {
+    first_line(unmarked(text)).eq_ignore_ascii_case("graph")
+}
+
+/// Returns the first line that has more than a comment, without it.
+fn first_line(text: &str) -> &str {
+    let mut lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    lines.find(|line| !line.is_empty()).unwrap_or_default()
 }
 
 /// Reads the text of a file.

@@ -393,3 +393,186 @@ fn what_is_no_text_is_named() {
     let error = read_text(std::path::Path::new("/dev/zero")).expect_err("no end").to_string();
     assert_eq!(error, "it is a device, expected a file");
 }
+
+/// An accelerator of ASTRA-sim is a host. With several dimensions it has a switch of its own, and the
+/// first dimension varies fastest (`Ring_FullyConnected_Switch.yml` of its analytical backend).
+#[test]
+fn networks_of_astra_sim_have_their_blocks_in_each_dimension() {
+    let three = "# 3D\n\ntopology: [ Ring, FullyConnected, Switch ]  # blocks\nnpus_count: [ 2, 8, 4 ]\n\
+                 bandwidth: [ 200.0, 100.0, 50.0 ]  # GB/s\nlatency: [ 50.0, 500.0, 2000.0 ]  # ns\n";
+    let built = topology("a.yml", three).expect("a network");
+    assert_eq!(built.check(), Ok(()));
+    assert_eq!((built.hosts, built.switches.len()), (64, 64 + 16));
+    assert_eq!(built.links.len(), 64 + 32 + 8 * 28 + 64);
+    let gb = |gbps: u64| Rate(gbps * 8 * (1 << 30));
+    assert_eq!(built.host_rate(), gb(200 + 7 * 100 + 50));
+    let link = |a: u32, b: u32| {
+        let (a, b) = (crate::topology::Node::Switch(a), crate::topology::Node::Switch(b));
+        let found = built.links.iter().find(|link| (link.a, link.b) == (a, b));
+        found.map(|link| (link.rate, link.latency))
+    };
+    // Hosts 2 and 3 are neighbours in the ring, 0 and 14 in the same full mesh.
+    assert_eq!(link(2, 3), Some((gb(200), Picos::nanos(50))));
+    assert_eq!(link(0, 14), Some((gb(100), Picos::nanos(500))));
+    assert_eq!((link(1, 2), link(0, 16)), (None, None));
+    // Switch 65 of the last dimension joins hosts 1, 17, 33 and 49.
+    assert_eq!(link(49, 65), Some((gb(50), Picos::nanos(2000))));
+    assert_eq!(built.switches[65].name, "switch2-1");
+}
+
+#[test]
+fn a_ring_of_astra_sim_is_closed_and_its_switch_a_star() {
+    let of = |block: &str, count: u32| {
+        let text = format!(
+            "topology:\n  - {block}\n\nnpus_count: {count}\nbandwidth:\n- 400\nlatency: [936.25]\n"
+        );
+        topology("a.yml", &text).expect(block)
+    };
+    let star = of("Switch", 8);
+    let rate = Rate(400 * 8 * (1 << 30));
+    assert_eq!(star, Topology::star(8, rate, Picos(936_250), Picos::ZERO));
+    let ring = of("Ring", 5);
+    assert_eq!((ring.links.len(), ring.host_rate()), (10, Rate(2 * rate.0)));
+    let last = ring.links.last().expect("links");
+    assert_eq!((ring.name(last.a), ring.name(last.b)), ("npu4".into(), "npu0".into()));
+    assert_eq!(of("Ring", 2).links.len(), 3);
+    assert_eq!(of("\"FullyConnected\"", 4).links.len(), 4 + 6);
+}
+
+#[test]
+fn what_is_wrong_in_a_network_of_astra_sim_is_named() {
+    let error = |text: &str| topology("a.yml", text).expect_err(text).to_string();
+    let with = |key: &str, value: &str| {
+        let mut text = String::new();
+        for (known, usual) in [
+            ("topology", "[Ring]"),
+            ("npus_count", "[4]"),
+            ("bandwidth", "[50]"),
+            ("latency", "[5]"),
+        ] {
+            text += &format!("{known}: {}\n", if known == key { value } else { usual });
+        }
+        error(&text)
+    };
+    for (message, expected) in [
+        (
+            with("topology", "[Mesh]"),
+            "a.yml:1: topology 'Mesh' is not simulated; expected Ring, Fully",
+        ),
+        (with("topology", "[Ring"), "a.yml:1: '[Ring' has no closing bracket in this line"),
+        (
+            with("topology", "[Ring, Ring]"),
+            "a.yml:2: npus_count has 1 values, and topology 2; expected one",
+        ),
+        (with("npus_count", "[1]"), "a.yml:2: npus_count 1 is too small; at least 2 are needed"),
+        (with("npus_count", "[-4]"), "a.yml:2: '-4' where a whole number was expected: npus_count"),
+        (with("npus_count", "[99999999]"), "a.yml: 99999999 accelerators; at most 16777215 are"),
+        (with("bandwidth", "[0]"), "a.yml:3: a bandwidth of 0 GB/s; expected more"),
+        (with("bandwidth", "[nan]"), "a.yml:3: bandwidth 'nan', expected a number from 0 to 10000"),
+        (with("latency", "[-1]"), "a.yml:4: latency '-1', expected a number from 0 to 1000000000"),
+        (error("topology: [Ring]\n"), "a.yml: no 'npus_count'; expected 'npus_count: [ .. ]'"),
+        (error("topology: [Ring]\ntopology: [Ring]\n"), "a.yml:2: 'topology' appears twice"),
+        (
+            error("latency: [1]\nlinks_count: [2]\n"),
+            "a.yml:2: 'links_count' is not simulated; a network",
+        ),
+        (error("latency: [1]\nRing\n"), "a.yml:2: 'Ring' where 'KEY: [ VALUE, .. ]' was expected"),
+        (
+            error("{\n  \"logical-dims\": [\"8\"]\n}\n"),
+            "it is JSON, such as ASTRA-sim's logical-dims",
+        ),
+    ] {
+        assert!(message.contains(expected), "{message}\nexpected {expected}");
+    }
+}
+
+/// csg-htsim writes starts with decimals, and reads them as such.
+#[test]
+fn starts_may_have_decimals() {
+    let start = |unit, word: &str| {
+        let text = format!("Nodes 2\n0->1 start {word} size 8\n");
+        cm::read_in(unit, "w", &text).map(|workload| workload.flows[0].start)
+    };
+    let (ps, us) = (StartUnit::Picoseconds, StartUnit::Microseconds);
+    assert_eq!(start(ps, "0.000000"), Ok(Start::At(0)));
+    assert_eq!(start(ps, "12.6"), Ok(Start::At(13)));
+    assert_eq!(start(us, "2.5"), Ok(Start::At(2_500_000)));
+    let error = |word: &str| start(us, word).expect_err(word).to_string();
+    assert_eq!(error(".5"), "w:2: '.5' where a whole number was expected: start");
+    assert_eq!(error("1.5e3"), "w:2: '1.5e3' where a whole number was expected: start");
+    assert_eq!(
+        error("99999999999999999999.5"),
+        "w:2: start 99999999999999999999.5 us is beyond 2^64 ps"
+    );
+}
+
+/// A connection with csg-htsim's `addon` sends once if its trigger fires once.
+#[test]
+fn connections_that_send_again_are_refused() {
+    let text = |kind: &str| {
+        format!(
+            "Nodes 4\n0->1 id 1 start 0 size 8 send_done_trigger 1\n3->1 id 3 start 0 size 8 recv_done_trigger 1\n\
+             1->2 id 2 trigger 1 addon size 8\ntrigger id 1 {kind}\n"
+        )
+    };
+    for kind in ["oneshot", "barrier count 2"] {
+        let plain = cm::read("w", &text(kind).replace(" addon", ""));
+        assert_eq!(cm::read("w", &text(kind)), plain);
+        assert!(plain.is_ok());
+    }
+    for kind in ["multishot", "barrier count 1"] {
+        let error = cm::read("w", &text(kind)).expect_err("it could send twice").to_string();
+        assert!(error.starts_with("w:4: 'addon' with trigger 1, which fires 2 times"), "{error}");
+    }
+    let error =
+        cm::read("w", "Nodes 4\n0->1 id 1 trigger 7 addon size 8\n").expect_err("no trigger");
+    assert!(error.to_string().starts_with("w:2: trigger 7 is used but not defined"), "{error}");
+}
+
+/// The form of astra-network-ns3's `scratch/topology`: two leaves and a spine, with a host between
+/// the numbers of the switches.
+const NS3: &str = "6 3 5\n2 3\n5\n0 2 400Gbps 0.0005ms 0\n1 2 400Gbps 500ns 0\n4 3 0.4e3Gbps 0.5us 0\n\
+                   2 5 100Gbps 5e-7s 0\n5 3 800000Mbps 0.0005ms 0.0\n";
+
+#[test]
+fn topologies_of_ns_3_have_hosts_and_switches_by_their_numbers() {
+    let read = topology("t.txt", NS3).expect("a topology");
+    assert_eq!((read.hosts, read.switches.len(), read.links.len()), (3, 3, 5));
+    let tiers: Vec<_> = read.switches.iter().map(|of| (of.name.as_str(), of.tier)).collect();
+    assert_eq!(tiers, [("switch2", 0), ("switch3", 0), ("switch5", 1)]);
+    let ends = |at: usize| (read.name(read.links[at].a), read.name(read.links[at].b));
+    assert_eq!(ends(2), ("h2".into(), "switch3".into()));
+    let rates: Vec<_> = read.links.iter().map(|link| link.rate).collect();
+    assert_eq!(rates, [400, 400, 400, 100, 800].map(Rate::gbps));
+    assert!(read.links.iter().all(|link| link.latency == Picos::nanos(500)));
+}
+
+#[test]
+fn what_is_wrong_in_a_topology_of_ns_3_is_named() {
+    let error = |text: &str| topology("t", text).expect_err(text).to_string();
+    let with = |old: &str, new: &str| error(&NS3.replacen(old, new, 1));
+    for (message, expected) in [
+        (
+            error("8 4 1 1 8 A100\n"),
+            "t:1: 6 numbers in the first line, expected three: nodes, switches",
+        ),
+        (with("6 3 5", "2 3 5"), "t:1: 2 nodes with 3 switches, expected at most 16777215 nodes"),
+        (with("2 3\n", "2 2\n"), "t:2: switch 2, expected 3 different numbers from 0 to 5"),
+        (with("2 3\n", "2 6\n"), "t:2: switch 6, expected 3 different numbers from 0 to 5"),
+        (with("5\n0", "5 0\n0"), "t:3: switch 0, expected 3 different numbers"),
+        (with("0 2 400Gbps", "9 2 400Gbps"), "t:4: node 9, expected 0 to 5"),
+        (with("400Gbps", "400"), "t:4: '400', expected a rate such as 400Gbps"),
+        (with("400Gbps", "nanGbps"), "t:4: 'nanGbps', expected a rate such as 400Gbps"),
+        (with("0.0005ms", "-1ms"), "t:4: '-1ms', expected a latency such as 0.0005ms"),
+        (with("0.0005ms 0", "0.0005ms 0.1"), "t:4: a rate of errors of 0.1 is not simulated here"),
+        (with("0.0005ms 0", "0.0005ms"), "t:4: '0 2 400Gbps 0.0005ms' where 'NODE NODE RATE"),
+        (with("6 3 5", "6 3 6"), "t: the file ends where a link was expected"),
+        (with("6 3 5", "6 3 4"), "t:8: '5 3 800000Mbps 0.0005ms 0.0' behind the last of 4 links"),
+        (
+            error("2 0 1\n0 1 25Gbps 1us 0\n"),
+            "link 0 connects hosts h0 and h1 directly; connect each",
+        ),
+    ] {
+        assert!(message.contains(expected), "{message}\nexpected {expected}");
+    }
+}

@@ -7,7 +7,7 @@
 //!
 //! | algorithm | for | source |
 //! |---|---|---|
-//! | ring | all-reduce, all-gather, reduce-scatter, broadcast, reduce | Patarasuk and Yuan, JPDC 69 (2009); NCCL |
+//! | ring | all-reduce, all-gather, reduce-scatter, broadcast, reduce, all-to-all | Patarasuk and Yuan, JPDC 69 (2009); NCCL |
 //! | tree | all-reduce, broadcast, reduce | binomial tree: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005) |
 //! | double-binary-tree | all-reduce | Sanders, Speck and Träff, Parallel Computing 35 (2009); NCCL 2.4 |
 //! | halving-doubling | all-reduce, all-gather, reduce-scatter | Thakur et al. (2005); powers of two |
@@ -80,7 +80,7 @@ const KINDS: &[(CollectiveKind, &str, &[CollectiveAlgorithm])] = &[
     (CollectiveKind::Gather, "gather", &[Direct]),
     (CollectiveKind::Scatter, "scatter", &[Direct]),
     (CollectiveKind::Broadcast, "broadcast", &[Ring, Tree]),
-    (CollectiveKind::AllToAll, "all-to-all", &[Direct]),
+    (CollectiveKind::AllToAll, "all-to-all", &[Direct, Ring]),
     (
         CollectiveKind::ReduceScatter,
         "reduce-scatter",
@@ -131,6 +131,17 @@ impl CollectiveAlgorithms {
         let named = self.0.iter().find(|(named, _)| *named == kind);
         named.map_or(kind.row().2[0], |(_, algorithm)| *algorithm)
     }
+
+    /// Returns these algorithms, and those of `others` for the kinds that these do not name.
+    #[must_use]
+    pub fn or(mut self, others: &Self) -> Self {
+        for &(kind, algorithm) in &others.0 {
+            if !self.0.iter().any(|(named, _)| *named == kind) {
+                self.0.push((kind, algorithm));
+            }
+        }
+        self
+    }
 }
 
 impl FromStr for CollectiveAlgorithms {
@@ -179,7 +190,7 @@ pub(super) struct Transfer {
     /// Blocks of the buffer that the message carries.
     blocks: Range<u32>,
     /// True if the receiver adds the blocks to its own.
-    adds: bool,
+    pub(super) adds: bool,
 }
 
 /// The messages of a collective, each behind those for which it waits.
@@ -242,6 +253,7 @@ impl Collective {
         let all: Vec<u32> = (0..ranks).collect();
         match (self.kind, self.algorithm) {
             (CollectiveKind::Barrier, _) => planner.dissemination(ranks)?,
+            (CollectiveKind::AllToAll, Ring) => planner.ring_all_to_all(ranks)?,
             (CollectiveKind::AllToAll, _) => planner.all_to_all(ranks)?,
             (CollectiveKind::Gather, _) => {
                 for rank in 1..ranks {
@@ -521,6 +533,20 @@ impl Planner {
                 let share = self.share(to);
                 self.send(rank, to, share, false)?;
                 self.received.clear();
+            }
+        }
+        Ok(())
+    }
+
+    fn ring_all_to_all(&mut self, ranks: u32) -> Result<(), String> {
+        // Ranks nearer to the receiver send first, so that no rank has received the share of another
+        // for it before it sends its own.
+        for step in 1..ranks {
+            for rank in 0..ranks {
+                let share = self.share((rank + step) % ranks);
+                for hop in rank..rank + step {
+                    self.send(hop % ranks, (hop + 1) % ranks, share.clone(), false)?;
+                }
             }
         }
         Ok(())

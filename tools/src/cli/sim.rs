@@ -34,7 +34,7 @@ use squall_netsim::workload::{chakra, goal};
 #[derive(Args, Debug)]
 #[command(allow_negative_numbers = true)]
 pub(super) struct SimArgs {
-    /// Topology: htsim's `.topo` or a graph; or fat-tree:HOSTS:OVERSUBSCRIPTION, leaf-spine:LEAVESxSPINESxHOSTS, star:HOSTS,
+    /// Topology: htsim's `.topo`, a graph or ASTRA-sim's network.yml; or fat-tree:HOSTS:OVERSUBSCRIPTION, leaf-spine:LEAVESxSPINESxHOSTS, star:HOSTS,
     /// dumbbell:HOSTS, mc:HOSTS; or one of a paper by its name: fat-320, dart-64, dart-1024. `,planes=4` gives hosts a link to
     /// each of four copies.
     #[arg(long, value_name = "FILE|WORD")]
@@ -288,6 +288,9 @@ struct ScheduleArgs {
     /// Most bytes of a message of such a collective: `1MiB` [default: no limit].
     #[arg(long, value_name = "BYTES")]
     chunk: Option<Bytes>,
+    /// System file of ASTRA-sim (system.json): algorithms, parts and delays of such collectives; --collective goes before it.
+    #[arg(long, value_name = "FILE")]
+    system: Option<PathBuf>,
 }
 
 fn inner_rate(text: &str) -> Result<Rate, squall_emulator::CommandError> {
@@ -307,14 +310,22 @@ impl ScheduleArgs {
                 comm_groups,
                 collective,
                 chunk: self.chunk,
+                system: self.system.clone(),
                 ranks_per_host,
                 inner_gbps,
                 inner_latency_ns,
             }));
         }
-        if self.comm_groups.is_some() || self.collective.is_some() || self.chunk.is_some() {
+        let of_collectives = [
+            self.comm_groups.is_some(),
+            self.collective.is_some(),
+            self.chunk.is_some(),
+            self.system.is_some(),
+        ];
+        if of_collectives.contains(&true) {
             return Err(Failure::usage(
-                "--comm-groups, --collective and --chunk are for the collectives of Chakra traces; a GOAL schedule has none",
+                "--comm-groups, --collective, --chunk and --system are for the collectives of Chakra traces; a GOAL schedule \
+                 has none",
             ));
         }
         Ok(WorkloadFile::Goal(GoalTable { file, ranks_per_host, inner_gbps, inner_latency_ns }))

@@ -15,7 +15,7 @@ use squall_netsim::formats::{self, FormatError};
 use squall_netsim::replay;
 use squall_netsim::settings::Settings;
 use squall_netsim::topology::Topology;
-use squall_netsim::workload::chakra::{self, ChakraOptions, Training};
+use squall_netsim::workload::chakra::{self, ChakraOptions, Training, system};
 use squall_netsim::workload::{
     JobOptions, Pattern, Placement, ScheduledJob, Spec, Workload, goal, trace,
 };
@@ -129,6 +129,8 @@ pub struct ChakraTable {
     pub collective: Option<String>,
     /// Longest message of a collective (default no limit).
     pub chunk: Option<Bytes>,
+    /// System file of ASTRA-sim, relative to the plan: algorithms, parts and delays of collectives.
+    pub system: Option<PathBuf>,
     /// Ranks of a host, which share its card (default 1).
     pub ranks_per_host: Option<u32>,
     /// Rate between ranks of a host, Gb/s (default 3600, NVLink 4).
@@ -281,7 +283,11 @@ impl ChakraTable {
     fn options(&self, folder: &Path) -> Result<ChakraOptions, SceneError> {
         let placement = placement(self.ranks_per_host, self.inner_gbps, self.inner_latency_ns)?;
         let options = chakra_options(placement, self.collective.as_deref(), self.chunk)?;
+        let system = self.system.as_ref().map(|file| system::read(&folder.join(file)));
+        let system = system.transpose().or_else(|error| fault("", error))?.unwrap_or_default();
         Ok(ChakraOptions {
+            algorithms: options.algorithms.or(&system.algorithms),
+            pace: system.pace,
             groups: self.comm_groups.as_ref().map(|file| folder.join(file)),
             ..options
         })
@@ -299,7 +305,7 @@ fn chakra_options(
         placement,
         algorithms: algorithms.or_else(|what: String| fault("workload.collective", what))?,
         chunk: chunk.unwrap_or_default().0,
-        groups: None,
+        ..ChakraOptions::default()
     })
 }
 

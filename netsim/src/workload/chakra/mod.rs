@@ -6,9 +6,10 @@
 //!   gap.
 //! - A node begins when all nodes of its data dependencies and control dependencies have ended. A
 //!   control dependency on a node that is not in the file has no effect: Chakra's converter removes
-//!   nodes.
+//!   nodes. Traces of PyTorch have the callers of nodes as control dependencies, without effect.
 //! - A computation takes `duration_micros`. One of the accelerator runs at a time; those of the
-//!   host's processors (`is_cpu_op`), loads and stores take their time beside them.
+//!   host's processors (`is_cpu_op`), loads and stores take their time beside them. So do the host's
+//!   calls of a library, which are nodes of communication without attributes of one.
 //! - Sends and receives match by rank and `comm_tag`.
 //! - The collectives of a process group (`pg_name`) are the same on all its ranks, in the order of
 //!   their nodes in the files, and a rank runs them one after another, as NCCL does. Groups are
@@ -18,12 +19,14 @@
 //!   of one host begins when the last of them has begun it, and takes the time of its messages
 //!   within the host, without any other.
 
+mod expansion;
 mod messages;
+pub mod system;
 mod transformer;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -31,16 +34,20 @@ use serde::Deserialize;
 
 use super::collectives::{Collective, CollectiveAlgorithms, CollectiveKind, Plan};
 use super::schedule::{
-    Kind, MOST_OPERATIONS, Names, NodeNames, Operation, Placement, Schedule, Wait, matching,
+    Kind, MOST_OPERATIONS, Names, NodeNames, Operation, Placement, Schedule, Wait, trace_name,
 };
 use crate::Picos;
 use crate::formats::{FormatError, read_text};
+use expansion::{Step, add_messages, time_within_host};
 use messages::{Attribute, GlobalMetadata, Messages, Node, VERSION, Value};
+use system::CollectivePace;
 
 pub use transformer::{Training, TrainingBytes};
 
 /// Extension of the file names of traces.
 const EXTENSION: &str = "et";
+/// Name of the metadata with the schema of PyTorch's trace.
+const SCHEMA: &str = "schema";
 /// Number of picoseconds in a microsecond, and of nanoseconds.
 const PS: u64 = super::PS_PER_US;
 const NS: u64 = 1000;
@@ -68,6 +75,8 @@ pub struct ChakraOptions {
     pub algorithms: CollectiveAlgorithms,
     /// Maximum number of bytes of a message of a collective; 0 for no limit.
     pub chunk: u64,
+    /// How the messages of collectives are sent.
+    pub pace: CollectivePace,
     /// File with the process groups, as ASTRA-sim's `--comm-group-configuration` takes it: an object
     /// with the ranks of each group.
     pub groups: Option<PathBuf>,
@@ -87,12 +96,37 @@ pub fn read(files: &Path, options: &ChakraOptions) -> Result<Schedule, FormatErr
         Some(path) => read_groups(path, ranks)?,
         None => Groups::new(),
     };
-    let mut job = JobReader::new(&files, ranks, groups);
+    let open = |rank| File::open(trace_name(&files, rank)).map(BufReader::new);
+    read_from(&files, ranks, open, groups, options)
+}
+
+/// Reads the traces of a job from memory: one for each rank. Error messages take their names from
+/// `files`, as in [`read`]. The process groups of `options` are not read.
+///
+/// # Errors
+/// Returns the errors of [`read`].
+pub fn parse(
+    files: &str,
+    traces: &[&[u8]],
+    options: &ChakraOptions,
+) -> Result<Schedule, FormatError> {
+    let open = |rank: u32| Ok(traces[rank as usize]);
+    read_from(files, traces.len() as u32, open, Groups::new(), options)
+}
+
+/// Reads the traces of all ranks, each of which `open` opens.
+fn read_from<R: Read>(
+    files: &str,
+    ranks: u32,
+    open: impl Fn(u32) -> io::Result<R>,
+    groups: Groups,
+    options: &ChakraOptions,
+) -> Result<Schedule, FormatError> {
+    let mut job = JobReader::new(files, ranks, groups);
     for rank in 0..ranks {
-        let file = job.names.file(rank);
-        let error = |what: String| FormatError { file: file.clone(), line: 0, what };
-        let opened = File::open(&file).map_err(|why| error(why.to_string()))?;
-        job.rank(rank, BufReader::new(opened)).map_err(error)?;
+        let error = |what| FormatError { file: trace_name(files, rank), line: 0, what };
+        let opened = open(rank).map_err(|why| error(why.to_string()))?;
+        job.rank(rank, opened).map_err(error)?;
     }
     job.finish(options)
 }
@@ -241,11 +275,15 @@ impl JobReader {
     }
 
     /// Reads the trace of a rank.
-    fn rank(&mut self, rank: u32, from: impl std::io::Read) -> Result<(), String> {
+    fn rank(&mut self, rank: u32, from: impl Read) -> Result<(), String> {
         let mut messages = Messages::new(from);
         let metadata = messages.next::<GlobalMetadata>();
         let metadata = metadata.map_err(|what| format!("the metadata: {what}"))?;
-        check(&metadata.ok_or("the file is empty; expected a Chakra trace")?)?;
+        let metadata = metadata.ok_or("the file is empty; expected a Chakra trace")?;
+        check(&metadata)?;
+        // Chakra's converter of PyTorch's traces copies their metadata. It makes data dependencies of
+        // all others, and leaves the caller of each node among its control dependencies.
+        let from_pytorch = metadata.attr.iter().any(|attr| attr.name == SCHEMA);
         // Operations that end each node, and dependencies on nodes that may be further down.
         let mut ends: HashMap<u64, u32> = HashMap::new();
         let mut waits: Vec<(u32, u64, bool)> = Vec::new();
@@ -263,7 +301,9 @@ impl JobReader {
                 return Err(format!("{}: a node before it has the same number", describe()));
             }
             waits.extend(node.data_deps.iter().map(|&id| (begin, id, true)));
-            waits.extend(node.ctrl_deps.iter().map(|&id| (begin, id, false)));
+            if !from_pytorch {
+                waits.extend(node.ctrl_deps.iter().map(|&id| (begin, id, false)));
+            }
             last = format!(" behind {}", describe());
         }
         for (begin, id, needed) in waits {
@@ -332,6 +372,7 @@ impl JobReader {
             _ => Ok(()),
         };
         let time = Picos(node.duration_micros.saturating_mul(PS));
+        let on_host = attribute("is_cpu_op").is_some_and(|of| of.value == Some(Value::Bool(true)));
         let kind = match node.kind {
             // A simulator skips nodes that are marked invalid, as ASTRA-sim does.
             0 => Kind::JOIN,
@@ -341,7 +382,9 @@ impl JobReader {
             }
             // Loads and stores of memory that is not local.
             2 | 3 => Kind::Delay { time, exchanges: false },
-            4 if attribute("is_cpu_op").is_some_and(|of| of.value == Some(Value::Bool(true))) => {
+            4 if on_host => Kind::Delay { time, exchanges: false },
+            // A call of PyTorch, which another node, that of the kernel, follows.
+            5..=7 if on_host && !node.attr.iter().any(|of| of.name.starts_with("comm_")) => {
                 Kind::Delay { time, exchanges: false }
             }
             4 => Kind::Calc { ns: node.duration_micros.saturating_mul(NS), cpu: ACCELERATOR },
@@ -518,18 +561,66 @@ impl JobReader {
                 }
                 of_group.push(*part);
             }
-            let collective = describe(&leader, members, options);
-            let added = if members.len() == 1 {
-                self.wait(leader.end, leader.begin);
-                Ok(())
-            } else if collective.hosts.iter().all(|host| *host == 0) {
-                self.exchange(&collective, &of_group, options)
-            } else {
-                self.messages(collective, members, &of_group)
-            };
+            let added = self.collective(members, &of_group, options);
             added.map_err(|what| self.fault(leader.begin, &what))?;
         }
         Ok(())
+    }
+
+    /// Adds the messages of a collective, whose members have these parts in it.
+    fn collective(
+        &mut self,
+        members: &[u32],
+        parts: &[Part],
+        options: &ChakraOptions,
+    ) -> Result<(), String> {
+        let splits = match parts[0].kind {
+            CollectiveKind::Barrier => 1,
+            _ => u64::from(options.pace.splits).clamp(1, parts[0].bytes.max(1)),
+        };
+        if splits == 1 {
+            return self.piece(members, parts, options);
+        }
+        // Ends of the pieces of each member.
+        let mut ends: Vec<Vec<u32>> = vec![Vec::new(); parts.len()];
+        for split in 0..splits {
+            let mut pieces = parts.to_vec();
+            for (piece, ends) in pieces.iter_mut().zip(&mut ends) {
+                let Operation { rank, place, .. } = self.operations[piece.begin as usize];
+                let whole = *piece;
+                let bound =
+                    |split: u64| u128::from(whole.bytes) * u128::from(split) / u128::from(splits);
+                // A piece is no longer than the whole.
+                piece.bytes = (bound(split + 1) - bound(split)) as u64;
+                piece.begin = self.operation(rank, place, Kind::JOIN)?;
+                piece.end = self.operation(rank, place, Kind::JOIN)?;
+                let before = ends.len().checked_sub(options.pace.active as usize);
+                self.wait(piece.begin, before.map_or(whole.begin, |before| ends[before]));
+                self.wait(whole.end, piece.end);
+                ends.push(piece.end);
+            }
+            self.piece(members, &pieces, options)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the messages of a piece of a collective.
+    fn piece(
+        &mut self,
+        members: &[u32],
+        parts: &[Part],
+        options: &ChakraOptions,
+    ) -> Result<(), String> {
+        let leader = parts[0];
+        let collective = describe(&leader, members, options);
+        if members.len() == 1 {
+            self.wait(leader.end, leader.begin);
+            Ok(())
+        } else if collective.hosts.iter().all(|host| *host == 0) {
+            self.exchange(&collective, parts, options)
+        } else {
+            self.messages(collective, members, parts, &options.pace)
+        }
     }
 
     /// Returns the messages of a collective.
@@ -551,11 +642,12 @@ impl JobReader {
         collective: Collective,
         members: &[u32],
         parts: &[Part],
+        pace: &CollectivePace,
     ) -> Result<(), String> {
         let first = self.tag;
         let plan = self.plan(collective)?;
         self.tag += plan.transfers.len() as u64;
-        add_messages(&plan, members.len() as u32, first, &mut |step| match step {
+        add_messages(&plan, members.len() as u32, first, pace, &mut |step| match step {
             Step::Operation(member, kind) => {
                 let part = parts[member as usize];
                 let place = self.operations[part.begin as usize].place;
@@ -600,8 +692,7 @@ impl JobReader {
         let time = match self.inner.get(collective) {
             Some(&time) => time,
             None => {
-                let time =
-                    time_within_host(&collective.plan()?, parts.len() as u32, &options.placement)?;
+                let time = time_within_host(&collective.plan()?, parts.len() as u32, options)?;
                 if self.inner.len() >= KEPT_PLANS {
                     self.inner.clear();
                 }
@@ -632,89 +723,19 @@ fn describe(part: &Part, members: &[u32], options: &ChakraOptions) -> Collective
     Collective { kind: part.kind, algorithm, bytes: part.bytes, chunk: options.chunk, hosts }
 }
 
-/// An operation or a dependency of a collective. Ranks are places in the group.
-enum Step {
-    /// An operation of a rank, which gets an index.
-    Operation(u32, Kind),
-    /// The operation begins when the rank begins its part.
-    BehindBegin(u32, u32),
-    /// The first operation begins when the second has ended.
-    Behind(u32, u32),
-    /// The part of the rank ends when the operation has ended.
-    BeforeEnd(u32, u32),
-    /// The rank sends and receives nothing.
-    Idle(u32),
-}
-
-/// Turns the messages of a collective into operations, with tags from `tag` on. `add` returns the
-/// index of an operation.
-fn add_messages(
-    plan: &Plan,
-    ranks: u32,
-    tag: u64,
-    add: &mut dyn FnMut(Step) -> Result<u32, String>,
-) -> Result<(), String> {
-    let mut receives = Vec::with_capacity(plan.transfers.len());
-    let mut is_passed_on = vec![false; plan.transfers.len()];
-    let mut is_busy = vec![false; ranks as usize];
-    for (tag, transfer) in (tag..).zip(&plan.transfers) {
-        let (from, to, bytes) = (transfer.from, transfer.to, transfer.bytes);
-        let send = add(Step::Operation(from, Kind::Send { to, bytes, tag }))?;
-        let kind = Kind::Receive { from: Some(from), tag: Some(tag) };
-        let receive = add(Step::Operation(to, kind))?;
-        let after = plan.after(transfer);
-        for &before in after {
-            is_passed_on[before as usize] = true;
-            add(Step::Behind(send, receives[before as usize]))?;
-        }
-        if after.is_empty() {
-            add(Step::BehindBegin(send, from))?;
-        }
-        add(Step::BehindBegin(receive, to))?;
-        add(Step::BeforeEnd(send, from))?;
-        receives.push(receive);
-        (is_busy[from as usize], is_busy[to as usize]) = (true, true);
-    }
-    // A rank that has passed on what it received has ended its receive.
-    for (index, transfer) in plan.transfers.iter().enumerate().filter(|(i, _)| !is_passed_on[*i]) {
-        add(Step::BeforeEnd(receives[index], transfer.to))?;
-    }
-    for rank in (0..ranks).filter(|&rank| !is_busy[rank as usize]) {
-        add(Step::Idle(rank))?;
-    }
-    Ok(())
-}
-
-/// Returns the time of a collective among ranks of one host that begin it together.
-fn time_within_host(plan: &Plan, ranks: u32, placement: &Placement) -> Result<Picos, String> {
-    let (mut operations, mut waits) = (Vec::new(), Vec::new());
-    add_messages(plan, ranks, 0, &mut |step| {
-        match step {
-            Step::Operation(rank, kind) => {
-                operations.push(Operation { rank, place: 0, kind });
-                return Ok(operations.len() as u32 - 1);
-            }
-            Step::Behind(of, before) => waits.push(Wait { of, before, started: false }),
-            Step::BehindBegin(..) | Step::BeforeEnd(..) | Step::Idle(_) => {}
-        }
-        Ok(0)
-    })?;
-    let names = Names::Numbers(String::new());
-    let placement = Placement { ranks_per_host: ranks, ..*placement };
-    let schedule = Schedule { ranks, operations, waits, names };
-    matching::run(&schedule, &placement).map(|matched| matched.lasts).map_err(|error| error.what)
-}
-
 /// Checks the version of a trace.
 fn check(metadata: &GlobalMetadata) -> Result<(), String> {
-    let schema = metadata.attr.iter().find(|attr| attr.name == "schema");
+    let schema = metadata.attr.iter().find(|attr| attr.name == SCHEMA);
     let schema = schema.and_then(|attr| match &attr.value {
         Some(Value::String(text)) => Some(text.as_str()),
         _ => None,
     });
-    // Chakra's converter writes no version, but the schema of PyTorch's trace.
+    // Chakra's converter writes no version, but the schema of PyTorch's trace. Schemas before
+    // 1.0.2-chakra.0.0.4 do not name Chakra's.
     let is_known = match metadata.version.as_str() {
-        "" => schema.is_none_or(|schema| schema.ends_with(VERSION)),
+        "" => schema.is_none_or(|schema| {
+            schema.split_once("chakra.").is_none_or(|(_, version)| version == VERSION)
+        }),
         version => version == VERSION,
     };
     if is_known {

@@ -58,15 +58,8 @@ fn read_all(
     options: &ChakraOptions,
 ) -> Result<Schedule, FormatError> {
     let groups = serde_json::from_str(groups).expect("groups");
-    let mut job = JobReader::new("job.%d.et", traces.len() as u32, groups);
-    for (rank, trace) in (0..).zip(traces) {
-        job.rank(rank, trace.as_slice()).map_err(|what| FormatError {
-            file: job.names.file(rank),
-            line: 0,
-            what,
-        })?;
-    }
-    job.finish(options)
+    let open = |rank: u32| Ok(traces[rank as usize].as_slice());
+    read_from("job.%d.et", traces.len() as u32, open, groups, options)
 }
 
 fn refused(traces: &[Vec<Node>]) -> String {
@@ -194,15 +187,143 @@ fn every_collective_ends_between_hosts_of_several_ranks() {
         "all-reduce=double-binary-tree,all-gather=halving-doubling,reduce-scatter=halving-doubling",
         "all-reduce=hierarchical,all-gather=hierarchical,reduce-scatter=hierarchical",
         "all-reduce=halving-doubling",
-        "all-reduce=direct",
+        "all-reduce=direct,all-to-all=ring",
     ] {
         let algorithms = text.parse().expect(text);
-        let options = ChakraOptions { placement, algorithms, chunk: 3000, groups: None };
+        let options =
+            ChakraOptions { placement, algorithms, chunk: 3000, ..ChakraOptions::default() };
         let kinds: Vec<Node> =
             (0..10).map(|kind| collective(kind as u64, kind, 20_000, "0", &[])).collect();
         let (results, times) = run(&vec![kinds; 8], "{}", &options);
         assert!(results.flows.iter().all(|flow| flow.bytes <= 3000), "{text}");
         assert!(times.lasted_us > 20.0, "{text}: {times:?}");
+    }
+}
+
+/// A collective in parts, of which a rank runs one at a time, takes as long as so many collectives of
+/// their size one after another. Run at the same time, its parts overlap.
+#[test]
+fn parts_of_a_collective_follow_each_other() {
+    let lasts = |bytes: u64, count: u64, splits: u32, active: u32| {
+        let nodes: Vec<Node> = (0..count).map(|id| collective(id, 0, bytes, "", &[])).collect();
+        let pace = CollectivePace { splits, active, ..CollectivePace::default() };
+        let options = ChakraOptions { pace, ..ChakraOptions::default() };
+        let (results, times) = run(&vec![nodes; 4], "{}", &options);
+        (results.flows.len(), times.lasted_us)
+    };
+    let parts = lasts(1 << 20, 1, 4, 1);
+    assert_eq!(parts, lasts(1 << 18, 4, 1, 1));
+    let beside = lasts(1 << 20, 1, 4, 4);
+    assert_eq!(beside.0, parts.0);
+    assert!(beside.1 < 0.9 * parts.1, "{beside:?} {parts:?}");
+    let two = lasts(1 << 20, 1, 4, 2);
+    assert!(beside.1 <= two.1 && two.1 < parts.1, "{two:?}");
+    // Every part has a byte at least, and a barrier is not divided.
+    assert_eq!(lasts(3, 1, 9, 1).0, lasts(1, 3, 1, 1).0);
+}
+
+/// A ring over p ranks has 2 (p - 1) hops: each ends with the delay of its endpoint, and the half of
+/// them with a reduction, which reads two buffers and writes one.
+#[test]
+fn endpoints_and_reductions_take_their_time() {
+    let lasts = |delay, memory_rate, hosts: u32| {
+        let pace = CollectivePace { delay, memory_rate, ..CollectivePace::default() };
+        let placement = Placement { ranks_per_host: 8 / hosts, ..Placement::default() };
+        let options = ChakraOptions { pace, placement, ..ChakraOptions::default() };
+        // A message to another host, so that there is something to simulate.
+        let mut all = vec![vec![collective(0, 0, 80_000, "1", &[])]; 8];
+        all[0].push(message(1, true, 8, 0, &[0]));
+        all.push(vec![message(0, false, 0, 0, &[])]);
+        run(&all, r#"{"1": [0, 1, 2, 3, 4, 5, 6, 7]}"#, &options).1.lasted_us
+    };
+    for hosts in [1, 8] {
+        let usual = lasts(Picos::ZERO, None, hosts);
+        // Between hosts, the last delay is over before the last acknowledgement arrives, and others
+        // are over once messages do not wait for acknowledgements before them.
+        let (hops, tolerance) = if hosts == 1 { (14.0, 1e-6) } else { (13.0, 0.15) };
+        let delayed = lasts(Picos::nanos(500), None, hosts);
+        assert!((delayed - usual - hops * 0.5).abs() < tolerance, "{delayed} {usual}");
+        // Thirty thousand bytes take a microsecond.
+        let reduced = lasts(Picos::ZERO, Some(Rate::gbps(240)), hosts);
+        assert!((reduced - usual - 7.0).abs() < tolerance, "{reduced} {usual}");
+    }
+}
+
+/// The system files of ASTRA-sim's examples, and what their keys do.
+#[test]
+fn system_files_of_astra_sim_describe_collectives() {
+    let text = r#"{
+        "scheduling-policy": "LIFO",
+        "endpoint-delay": 10,
+        "active-chunks-per-dimension": 2,
+        "preferred-dataset-splits": 4,
+        "all-reduce-implementation": ["doubleBinaryTree"],
+        "all-gather-implementation": ["oneDirect"],
+        "reduce-scatter-implementation": ["halvingDoubling"],
+        "all-to-all-implementation": ["ring"],
+        "collective-optimization": "localBWAware",
+        "local-mem-bw": 3350,
+        "boost-mode": 0,
+        "roofline-enabled": 0
+    }"#;
+    let system = system::parse("s.json", text).expect("a system");
+    let pace = CollectivePace {
+        splits: 4,
+        active: 2,
+        delay: Picos::nanos(10),
+        memory_rate: Some(Rate::gbps(26_800)),
+    };
+    assert_eq!(system.pace, pace);
+    let chosen = "all-reduce=double-binary-tree,all-gather=direct,reduce-scatter=halving-doubling,all-to-all=ring";
+    let chosen: CollectiveAlgorithms = chosen.parse().expect("known");
+    for kind in [0, 2, 6, 7].map(|number| super::collective(number).expect("a kind")) {
+        assert_eq!(system.algorithms.of(kind), chosen.of(kind), "{kind}");
+    }
+    let error = |text: &str| system::parse("s.json", text).expect_err(text).to_string();
+    for (message, expected) in [
+        (error("{\n"), "s.json:2: EOF while parsing"),
+        (error("[]"), "expected a map at line 1 column 0; expected a system file of ASTRA-sim"),
+        (
+            error("{\n\"all-reduce-implementation\": [\"ring\", \"ring\"]}"),
+            "s.json:2: all-reduce-implementation: it has 2 dim",
+        ),
+        (
+            error(r#"{"all-reduce-implementation": ["direct4"]}"#),
+            "`direct4` is not simulated, expected ring, direct",
+        ),
+        (
+            error(r#"{"all-reduce-implementation": "ring"}"#),
+            "expected a list of one name, such as [\"ring\"]",
+        ),
+        (
+            error(r#"{"all-to-all-implementation": ["doubleBinaryTree"]}"#),
+            "`double-binary-tree` is no algorithm of all-to-all",
+        ),
+        (
+            error(r#"{"gossip-implementation": ["ring"]}"#),
+            "`gossip` is no collective: expected all-reduce",
+        ),
+        (
+            error(r#"{"all-reduce-implementation-custom": ["x"]}"#),
+            "all-reduce-implementation-custom: it is not simulated",
+        ),
+        (
+            error(r#"{"model-shared-bus": 1}"#),
+            "s.json:1: model-shared-bus: 1 is not simulated, expected 0",
+        ),
+        (error(r#"{"roofline-enabled": 1}"#), "roofline-enabled: 1 is not simulated, expected 0"),
+        (
+            error(r#"{"scheduling-policy": "EXPLICIT"}"#),
+            "\"EXPLICIT\" is not simulated, expected \"FIFO\"",
+        ),
+        (
+            error(r#"{"preferred-dataset-splits": 0}"#),
+            "preferred-dataset-splits: 0, expected a whole number from 1 to 65536",
+        ),
+        (error(r#"{"endpoint-delay": -1}"#), "endpoint-delay: -1, expected a number from 0 to"),
+        (error(r#"{"local-mem-bw": "3"}"#), "local-mem-bw: \"3\", expected a number from 0 to"),
+    ] {
+        assert!(message.contains(expected), "{message}\nexpected {expected}");
     }
 }
 
@@ -217,6 +338,41 @@ fn computations_of_the_host_run_beside_those_of_the_accelerator() {
         (results.flows[0].start.expect("started").as_micros(), times.ranks[0].computing_us)
     };
     assert_eq!((lasts(true), lasts(false)), ((30.0, 30.0), (50.0, 50.0)));
+}
+
+/// PyTorch's traces have a node for the call of `c10d`, and one for the kernel that it starts.
+#[test]
+fn calls_of_the_host_communicate_by_their_kernels() {
+    let attr = [("is_cpu_op", Value::Bool(true)), ("seq_id", Value::Int64(-1))];
+    let call = |kind| Node { duration_micros: 40, ..node(0, "c10d::broadcast_", kind, &[], &attr) };
+    for kind in [5, 6, 7] {
+        let all = vec![vec![call(kind), collective(1, 5, 9000, "", &[0])]; 2];
+        let (results, times) = run(&all, "{}", &ChakraOptions::default());
+        assert_eq!(results.flows.len(), 1);
+        assert_eq!(results.flows[0].start.expect("started").as_micros(), 40.0);
+        assert_eq!(times.ranks[0].computing_us, 0.0);
+    }
+}
+
+/// Chakra's converter leaves the callers of PyTorch's nodes in their control dependencies. They may
+/// be kernels that these nodes start, as in the trace of Chakra's tests.
+#[test]
+fn callers_in_traces_of_pytorch_are_no_dependencies() {
+    let of = |schema: bool| {
+        let text = Value::String("1.0.1".to_owned());
+        let attr = if schema { vec![Attribute::new("schema", text)] } else { Vec::new() };
+        let mut bytes = Vec::new();
+        let metadata = GlobalMetadata { version: String::new(), attr };
+        messages::write(&mut bytes, &metadata).expect("memory");
+        let call = Node { ctrl_deps: vec![2], ..compute(1, 40, &[]) };
+        for node in [call, compute(2, 2, &[1]), collective(3, 0, 1000, "", &[2])] {
+            messages::write(&mut bytes, &node).expect("memory");
+        }
+        let schedule = read_all(&[bytes.clone(), bytes], "{}", &ChakraOptions::default());
+        schedule.expect("traces").place(Placement::default(), 2).map(|(job, _)| job.lasts())
+    };
+    assert_eq!(of(true), Ok(Picos::micros(42)));
+    assert!(of(false).expect_err("a circle").to_string().contains("wait for each other"));
 }
 
 #[test]
@@ -324,6 +480,7 @@ fn other_files_are_refused() {
         attr: vec![Attribute::new("schema", Value::String(text.to_owned()))],
     };
     assert!(check(&schema("1.0.2-chakra.0.0.4")).is_ok(), "as the converter writes it");
+    assert!(check(&schema("1.0.1")).is_ok(), "PyTorch's own, as in the trace of Chakra's tests");
     assert!(check(&schema("1.0.2-chakra.0.0.7")).is_err());
     assert!(refused(Vec::new()).contains("the file is empty; expected a Chakra trace"));
     assert!(refused(b"num_ranks 2\nrank 0 {}".to_vec()).contains("job.0.et: the metadata: "));

@@ -68,16 +68,25 @@ fn check(collective: &Collective, seed: u64) -> Result<(), String> {
     };
     let kind = collective.kind;
     if kind == CollectiveKind::AllToAll {
-        // Each rank sends its share of the buffer to every other.
-        for from in 0..ranks as u32 {
-            for to in (0..ranks as u32).filter(|to| *to != from) {
+        // Every rank receives its share of the buffer of every other, from it or passed on.
+        let mut origins: Vec<u32> = Vec::new();
+        for transfer in &plan.transfers {
+            let after = plan.after(transfer).iter().map(|&before| &plan.transfers[before as usize]);
+            for before in after {
+                assert!(before.to == transfer.from && before.blocks.start <= transfer.blocks.start);
+                assert!(before.blocks.end >= transfer.blocks.end);
+            }
+            let before = plan.after(transfer).first();
+            origins.push(before.map_or(transfer.from, |&before| origins[before as usize]));
+        }
+        for to in 0..ranks as u32 {
+            for from in (0..ranks as u32).filter(|from| *from != to) {
+                let received = plan.transfers.iter().zip(&origins);
+                let received = received.filter(|(of, origin)| (**origin, of.to) == (from, to));
+                let received: Vec<u32> = received.flat_map(|(of, _)| of.blocks.clone()).collect();
                 let share = plan.shares[to as usize].clone();
-                let between = plan.transfers.iter().filter(|of| (of.from, of.to) == (from, to));
-                let sent: Vec<u32> = between.flat_map(|of| of.blocks.clone()).collect();
-                let all = share.filter(|block| plan.lengths[*block as usize] > 0);
-                assert!(
-                    all.clone().all(|block| sent.contains(&block)) && sent.len() >= all.count()
-                );
+                let mut all = share.filter(|block| plan.lengths[*block as usize] > 0);
+                assert!(all.all(|block| received.contains(&block)), "{collective:?}");
             }
         }
         return Ok(());
@@ -164,6 +173,8 @@ fn ranks_send_as_many_bytes_as_the_algorithm_needs() {
         assert_eq!(sent(CollectiveKind::AllGather, algorithm, 1000, &eight), 7000);
     }
     assert_eq!(sent(CollectiveKind::AllToAll, Direct, 8000, &eight), 7000);
+    // A share for the rank that is k further passes k links of the ring, and is sent on k times.
+    assert_eq!(sent(CollectiveKind::AllToAll, Ring, 8000, &eight), 1000 * 28);
     // Between hosts, hierarchical all-reduce sends what the ranks of a host share.
     let hierarchical = Collective {
         kind: CollectiveKind::AllReduce,
@@ -188,8 +199,13 @@ fn choices_are_written_as_kind_and_algorithm() {
     let refused = |text: &str| read(text).expect_err(text);
     assert!(refused("tree").contains("expected KIND=ALGORITHM"));
     assert!(refused("reduce-all=tree").contains("expected all-reduce, reduce, all-gather"));
-    let message = refused("all-to-all=ring");
-    assert_eq!(message, "`ring` is no algorithm of all-to-all: expected direct");
+    let message = refused("all-to-all=tree");
+    assert_eq!(message, "`tree` is no algorithm of all-to-all: expected direct, ring");
+    let both = read("all-to-all=ring")
+        .expect("known")
+        .or(&read("all-to-all=direct,reduce=tree").expect("known"));
+    assert_eq!(both.of(CollectiveKind::AllToAll), Ring);
+    assert_eq!(both.of(CollectiveKind::Reduce), Tree);
     assert!(refused("reduce=tree,reduce=ring").contains("two algorithms"));
 }
 

@@ -77,6 +77,9 @@ pub(super) fn parse(file: &str, bytes: &[u8]) -> Result<Schedule, FormatError> {
         waits: Vec::new(),
         names: Names::Numbers(file.to_owned()),
     };
+    // Bytes that no rank has so far: a short file with the operations of one rank for all of them
+    // would need much memory.
+    let mut left = body.0.len();
     for rank in 0..ranks {
         let entry = 6 + 16 * rank as usize;
         let (begin, end) = body
@@ -84,6 +87,11 @@ pub(super) fn parse(file: &str, bytes: &[u8]) -> Result<Schedule, FormatError> {
             .zip(body.u64(entry + 8))
             .ok_or_else(|| cut(&format!("the table of ranks (rank {rank} of {ranks})")))?;
         let part = body.range(begin, end).ok_or_else(|| cut(&format!("rank {rank}")))?;
+        left = left.checked_sub(part.0.len()).ok_or_else(|| {
+            fault(format!(
+                "rank {rank}: its operations are a part of another rank's; make the file again with txt2bin"
+            ))
+        })?;
         let end = (rank, ranks);
         rank_of(&mut schedule, end, part).map_err(|what| fault(format!("rank {rank}: {what}")))?;
     }

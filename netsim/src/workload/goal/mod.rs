@@ -48,11 +48,23 @@ pub fn read(path: &Path) -> Result<Schedule, FormatError> {
         line: 0,
         what: error.to_string(),
     };
-    let bytes = read_bytes(path).map_err(fault)?;
+    parse_bytes(&file, read_bytes(path).map_err(fault)?)
+}
+
+/// Parses the bytes of a schedule of either form; error messages name it `file`.
+///
+/// # Errors
+/// See [`read`].
+pub fn parse_bytes(file: &str, bytes: Vec<u8>) -> Result<Schedule, FormatError> {
     if binary::is_binary(&bytes) {
-        return binary::parse(&file, &bytes);
+        return binary::parse(file, &bytes);
     }
-    parse(&file, &utf8(bytes).map_err(fault)?)
+    let text = utf8(bytes).map_err(|error| FormatError {
+        file: file.to_owned(),
+        line: 0,
+        what: error.to_string(),
+    })?;
+    parse(file, &text)
 }
 
 /// Parses the text of a schedule; error messages name it `file`.

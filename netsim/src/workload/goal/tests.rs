@@ -99,6 +99,33 @@ fn mistakes_are_named_by_line() {
     assert!(none.contains("no message between hosts"), "{none}");
 }
 
+/// Rank 2 sends its first message to rank 1 behind one of rank 3, and its second behind a long chain
+/// of rank 0, which no dependency puts behind the first. Over every network whose messages take about
+/// as long, the first receive of rank 1 has the first message (recursive doubling of LogGOPSim's
+/// `schedgen` has such chains).
+#[test]
+fn messages_match_in_the_order_in_which_a_network_brings_them() {
+    let text = "num_ranks 4
+rank 0 { a: send 8b to 2 tag 1 b: recv 8b from 2 tag 1 c: send 8b to 2 tag 2 c requires b }
+rank 1 { x: recv 70b from 2 y: recv 80b from 2 }
+rank 2 {
+a: recv 8b from 0 tag 1
+b: send 8b to 0 tag 1
+b requires a
+c: recv 8b from 0 tag 2
+second: send 80b to 1
+second requires c
+d: recv 8b from 3
+first: send 70b to 1
+first requires d
+}
+rank 3 { a: send 8b to 2 }";
+    let (_, workload) = place(text).expect("it ends");
+    let receives: Vec<_> = workload.flows.iter().filter(|flow| flow.dst == 1).collect();
+    let order: Vec<_> = receives.iter().map(|flow| (flow.bytes, flow.on_received)).collect();
+    assert!(order[0].0 == 80 && order[0].1 > order[1].1, "{order:?}");
+}
+
 /// Writes a schedule as `txt2bin` does: see [`binary`].
 fn binary_of(text: &str) -> Vec<u8> {
     let Schedule { ranks, operations, waits, .. } = parse("x.goal", text).expect("a schedule");
@@ -206,6 +233,11 @@ fn mistakes_of_the_binary_form_are_named() {
     assert!(binary::is_binary(&used));
     let message = binary::parse("x.bin", &used).expect_err("used up").to_string();
     assert!(message.contains("--save-mem has used this schedule up"), "{message}");
+    // A short file in which all ranks have the same operations would need any amount of memory.
+    let mut shared = whole;
+    shared.copy_within(14..30, 30);
+    let message = binary::parse("x.bin", &shared).expect_err("shared").to_string();
+    assert!(message.contains("rank 1: its operations are a part of another rank's"), "{message}");
 }
 
 proptest::proptest! {

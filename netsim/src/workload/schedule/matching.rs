@@ -105,10 +105,10 @@ struct Matching {
 /// if it has a receive from any source or with any tag.
 #[derive(Default)]
 struct Channel {
-    /// Receives without a message, and (next field) messages without a receive with the times of
-    /// their arrival, in their order.
+    /// Receives without a message, and (next field) messages without a receive with the times and
+    /// depths of their arrival, in their order.
     posted: VecDeque<u32>,
-    unexpected: VecDeque<(u32, Picos)>,
+    unexpected: VecDeque<(u32, (Picos, u32))>,
 }
 
 impl Matching {
@@ -169,7 +169,7 @@ impl Matching {
 
     /// Matches a message that begins to leave, and arrives at `arrived`, with a receive. Returns
     /// `None` if its receive was not posted yet.
-    fn send(&mut self, schedule: &Schedule, send: u32, arrived: Picos) -> Option<u32> {
+    fn send(&mut self, schedule: &Schedule, send: u32, arrived: (Picos, u32)) -> Option<u32> {
         let Some(channel) = self.queues.get_mut(self.channels[send as usize] as usize) else {
             return Some(self.receives[send as usize]);
         };
@@ -185,9 +185,9 @@ impl Matching {
 
     /// Matches a receive that is posted. Returns when its message arrives, if a message that was
     /// sent before waited for this receive.
-    fn post(&mut self, schedule: &Schedule, receive: u32) -> Option<Picos> {
+    fn post(&mut self, schedule: &Schedule, receive: u32) -> Option<(Picos, u32)> {
         let channel = self.queues.get_mut(self.channels[receive as usize] as usize)?;
-        let fits = |&(send, _): &(u32, Picos)| fits(schedule, send, receive);
+        let fits = |&(send, _): &(u32, (Picos, u32))| fits(schedule, send, receive);
         let found = channel.unexpected.iter().position(fits);
         match found.and_then(|at| channel.unexpected.remove(at)) {
             Some((send, arrived)) => {
@@ -225,7 +225,12 @@ struct Run<'a> {
     ended: Vec<bool>,
     /// True for receives that were posted, or whose message has arrived: the other half ends them.
     is_half_done: Vec<bool>,
-    due: BinaryHeap<Reverse<(Picos, OperationEvent, u32)>>,
+    /// Events: their time, the messages behind which they come, and what happens to an operation.
+    due: BinaryHeap<Reverse<(Picos, u32, OperationEvent, u32)>>,
+    /// Length of the longest chain of messages of which the current event is the end. Messages
+    /// between hosts take no time here. Those behind fewer others come first, so that they match as
+    /// over a network on which all take equally long.
+    depth: u32,
     /// Time from which each processor of a rank is free; `None` is the one that copies messages.
     processors: HashMap<(u32, Option<u32>), Picos>,
     messages: Messages<'a>,
@@ -246,6 +251,7 @@ impl<'a> Run<'a> {
             ended: vec![false; count],
             is_half_done: vec![false; count],
             due: BinaryHeap::new(),
+            depth: 0,
             processors: HashMap::new(),
             messages,
         };
@@ -261,8 +267,8 @@ impl<'a> Run<'a> {
     /// Runs until no event is left. Returns the time of the last one.
     fn finish(&mut self, record: Record<'_>) -> Picos {
         let mut last = Picos::ZERO;
-        while let Some(Reverse((now, what, place))) = self.due.pop() {
-            last = now;
+        while let Some(Reverse((now, depth, what, place))) = self.due.pop() {
+            (last, self.depth) = (now, depth);
             match what {
                 OperationEvent::Arrives => self.complete_half(now, place),
                 OperationEvent::Begins => self.begin(now, place, record),
@@ -276,7 +282,12 @@ impl<'a> Run<'a> {
     }
 
     fn schedule_event(&mut self, at: Picos, what: OperationEvent, place: u32) {
-        self.due.push(Reverse((at, what, place)));
+        self.due.push(Reverse((at, self.depth, what, place)));
+    }
+
+    /// Adds the arrival of the message of a receive.
+    fn schedule_arrival(&mut self, (at, depth): (Picos, u32), receive: u32) {
+        self.due.push(Reverse((at, depth, OperationEvent::Arrives, receive)));
     }
 
     fn release(&mut self, now: Picos, started: bool, place: u32) {
@@ -285,7 +296,7 @@ impl<'a> Run<'a> {
             let missing = &mut self.missing[waiting as usize];
             *missing -= 1;
             if *missing == 0 {
-                self.due.push(Reverse((now, OperationEvent::Begins, waiting)));
+                self.due.push(Reverse((now, self.depth, OperationEvent::Begins, waiting)));
             }
         }
     }
@@ -319,13 +330,21 @@ impl<'a> Run<'a> {
                 let (from, sent, arrived) = self.message(now, place, rank, to, bytes);
                 record(rank, Activity::Communicates, from, sent);
                 record(to, Activity::Communicates, from, arrived);
-                self.schedule_event(sent.max(now), OperationEvent::Ends, place);
-                let receive = match &mut self.messages {
-                    Messages::Recorded { receives, .. } => Some(receives[place as usize]),
-                    Messages::Matching(matching) => matching.send(self.schedule, place, arrived),
+                let crosses = !self.placement.is_inner(rank, to);
+                let (there, back, receive) = match &mut self.messages {
+                    Messages::Recorded { receives, .. } => {
+                        (self.depth, self.depth, Some(receives[place as usize]))
+                    }
+                    Messages::Matching(matching) => {
+                        // The acknowledgement takes as long as the message.
+                        let there = self.depth.saturating_add(u32::from(crosses));
+                        let back = there.saturating_add(u32::from(crosses));
+                        (there, back, matching.send(self.schedule, place, (arrived, there)))
+                    }
                 };
+                self.due.push(Reverse((sent.max(now), back, OperationEvent::Ends, place)));
                 if let Some(receive) = receive {
-                    self.schedule_event(arrived.max(now), OperationEvent::Arrives, receive);
+                    self.schedule_arrival((arrived.max(now), there), receive);
                 }
             }
             Kind::Receive { .. } => {
@@ -334,7 +353,7 @@ impl<'a> Run<'a> {
                     Messages::Recorded { .. } => None,
                 };
                 if let Some(arrived) = arrives {
-                    self.schedule_event(arrived.max(now), OperationEvent::Arrives, place);
+                    self.schedule_arrival(arrived.max((now, self.depth)), place);
                 }
                 self.complete_half(now, place);
             }

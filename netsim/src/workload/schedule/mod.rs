@@ -6,8 +6,9 @@
 //! they may begin.
 //!
 //! Messages and receives are matched in advance, as if the network took no time: by source and tag,
-//! in the order in which messages are sent and receives posted. So a schedule that ends over a
-//! network without delays ends over every network.
+//! in the order in which messages are sent and receives posted. At the same time, what comes behind
+//! fewer messages is first. So a schedule that ends over a network without delays ends over every
+//! network.
 
 pub(super) mod matching;
 mod times;
@@ -140,8 +141,13 @@ pub(super) struct NodeNames {
 impl NodeNames {
     /// Returns the name of the file of a rank.
     pub(super) fn file(&self, rank: u32) -> String {
-        self.files.replacen("%d", &rank.to_string(), 1)
+        trace_name(&self.files, rank)
     }
+}
+
+/// Returns the name of the trace of a rank, which is `%d` in the name of all.
+pub(super) fn trace_name(files: &str, rank: u32) -> String {
+    files.replacen("%d", &rank.to_string(), 1)
 }
 
 /// A schedule: the operations of all ranks of a job.
