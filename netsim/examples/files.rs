@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     }
     histories::program::run(&["files"], |_, seed| {
         histories::guard::play(|| {
-            let (kind, bytes) = malformed::file(seed);
+            let (kind, bytes) = malformed::mutated_sample(seed);
             malformed::check(kind, &bytes);
             Ok(Amount { operations: bytes.len() as u64, ..Amount::default() })
         })

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use squall_netsim::formats::{self, cm, topo};
-use squall_netsim::workload::chakra::system::{self, CollectivePace};
+use squall_netsim::workload::chakra::system::{self, CollectiveSettings};
 use squall_netsim::workload::chakra::{self, ChakraOptions};
 use squall_netsim::workload::{Placement, Schedule, Workload, goal, trace};
 
@@ -43,7 +43,7 @@ pub(crate) fn check_any(bytes: &[u8]) {
     }
 }
 
-/// Reads a file. Panics when that shows a fault of its reader.
+/// Reads a file, and panics if a property of the reader does not hold.
 pub(crate) fn check(kind: FileKind, bytes: &[u8]) {
     let text = || String::from_utf8_lossy(bytes);
     match kind {
@@ -58,19 +58,19 @@ pub(crate) fn check(kind: FileKind, bytes: &[u8]) {
         FileKind::Network => check_network(&text()),
         FileKind::Matrix => {
             if let Ok(workload) = cm::read("x.cm", &text()) {
-                usable(&workload);
+                check_workload(&workload);
                 let written = cm::write(&workload);
                 assert_eq!(cm::read("x.cm", &written).as_ref(), Ok(&workload), "{written}");
             }
         }
         FileKind::System => {
             if let Ok(system) = system::parse("x.json", &text()) {
-                assert!(system.pace.splits > 0 && system.pace.active > 0);
+                assert!(system.settings.splits > 0 && system.settings.active_splits > 0);
             }
         }
         FileKind::Messages => {
             if let Ok(workload) = trace::parse(bytes, Path::new("x.csv"), HOSTS) {
-                usable(&workload);
+                check_workload(&workload);
             }
         }
     }
@@ -89,11 +89,13 @@ fn check_chakra(bytes: &[u8]) {
     let placement = Placement { ranks_per_host, ..Placement::default() };
     let algorithms = ["", "all-reduce=tree", "all-reduce=hierarchical", "all-reduce=direct"];
     let algorithms = algorithms[usize::from(options >> 2 & 3)].parse().expect("a choice");
-    let pace =
-        CollectivePace { splits: 1 + u32::from(options >> 4 & 3), ..CollectivePace::default() };
-    let options = ChakraOptions { placement, algorithms, pace, ..ChakraOptions::default() };
+    let settings = CollectiveSettings {
+        splits: 1 + u32::from(options >> 4 & 3),
+        ..CollectiveSettings::default()
+    };
+    let options = ChakraOptions { placement, algorithms, settings, ..ChakraOptions::default() };
     if let Ok(schedule) = chakra::parse("x.%d.et", &traces, &options) {
-        // A node has some bytes, and a collective of eight ranks in four parts some hundred messages.
+        // Bounds memory: one node can expand to a few hundred messages (8 ranks, 4 splits).
         assert!(schedule.len() <= 256 * bytes.len(), "{} operations", schedule.len());
         place(schedule, placement);
     }
@@ -119,14 +121,14 @@ fn check_network(text: &str) {
     }
 }
 
-/// Places a job on a network. Refusals are right, as long as they are no panics.
+/// Places a job on a network. An error is a valid result; a panic is not.
 fn place(schedule: Schedule, placement: Placement) {
     if let Ok((_, workload)) = schedule.place(placement, HOSTS) {
-        usable(&workload);
+        check_workload(&workload);
     }
 }
 
 /// Checks that every message of a workload that was read starts.
-fn usable(workload: &Workload) {
+fn check_workload(workload: &Workload) {
     assert_eq!(workload.check(), Ok(()));
 }

@@ -1,5 +1,5 @@
 //! ASTRA-sim's network files, as its analytical backend reads them (`NetworkParser.cpp`, version
-//! 2.2): the building block of each dimension.
+//! 2.2). Each dimension has a building block.
 //!
 //! ```text
 //! topology: [ Ring, FullyConnected, Switch ]
@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Accelerators are hosts: their number is the product of all dimensions, and the first dimension
-//! varies fastest. A `Switch` has a link to each of its accelerators. In a `Ring`, in a
-//! `FullyConnected` and with several dimensions, accelerators pass on packets of others: each host
-//! has a switch of its own, which takes no time and has all links of the accelerator. The link
-//! between the two has no latency and the rate of all these links together.
+//! varies fastest. A `Switch` has a link to each of its accelerators. Except in a single `Switch`,
+//! accelerators forward packets of others. So each host has its own switch without latency, which
+//! holds the accelerator's links; the link from host to switch has no latency and the sum of their
+//! rates.
 
 use super::{DefinedNames, FormatError, Place};
 use crate::Picos;
@@ -21,10 +21,10 @@ use squall_base::Rate;
 
 /// Keys of the file.
 const KEYS: [&str; 4] = ["topology", "npus_count", "bandwidth", "latency"];
-/// Bytes of a gigabyte (`bw_GBps_to_Bpns`).
-const GB: f64 = (1u64 << 30) as f64;
-/// Maximum bandwidth in GB/s, and latency in ns.
-const MOST_GBPS: f64 = 10_000.0;
+/// Bytes per gigabyte in ASTRA-sim's bandwidths: 2^30 (`bw_GBps_to_Bpns`).
+const GIB: f64 = (1u64 << 30) as f64;
+/// Maximum bandwidth in gigabytes per second, and latency in nanoseconds.
+const MAX_GIGABYTES_PER_S: f64 = 10_000.0;
 const MOST_NANOS: f64 = 1e9;
 
 /// Returns whether the first line of a text, without comments, is one of such a file.
@@ -51,7 +51,7 @@ struct Dimension {
 
 impl Dimension {
     /// Returns the number of links of an accelerator.
-    fn links_of_one(&self) -> u64 {
+    fn links_per_accelerator(&self) -> u64 {
         match self.block {
             Block::Switch => 1,
             Block::Ring if self.count == 2 => 1,
@@ -143,10 +143,14 @@ pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
         if count < 2 {
             return at.error(format!("npus_count {count} is too small; at least 2 are needed"));
         }
-        let gbps = decimal(place(rates.0), "bandwidth", &rates.1[index], MOST_GBPS)?;
-        let rate = Rate((gbps * GB * 8.0).round() as u64);
+        let gigabytes_per_s =
+            decimal(place(rates.0), "bandwidth", &rates.1[index], MAX_GIGABYTES_PER_S)?;
+        let rate = Rate((gigabytes_per_s * GIB * 8.0).round() as u64);
         if rate.0 == 0 {
-            return place(rates.0).error("a bandwidth of 0 GB/s; expected more");
+            return place(rates.0).error(format!(
+                "bandwidth {} GB/s is out of range: it must be above 0 and at most {MAX_GIGABYTES_PER_S}",
+                rates.1[index]
+            ));
         }
         let nanos = decimal(place(latencies.0), "latency", &latencies.1[index], MOST_NANOS)?;
         let latency = Picos((nanos * 1000.0).round() as u64);
@@ -163,7 +167,7 @@ fn uncommented(line: &str) -> &str {
 fn decimal(at: Place<'_>, key: &str, word: &str, most: f64) -> Result<f64, FormatError> {
     match word.parse().ok().filter(|number: &f64| (0.0..=most).contains(number)) {
         Some(number) => Ok(number),
-        None => at.error(format!("{key} '{word}', expected a number from 0 to {most}")),
+        None => at.error(format!("{key} '{word}' is not a number in 0..={most}")),
     }
 }
 
@@ -173,7 +177,7 @@ fn build(dimensions: &[Dimension]) -> Result<Topology, String> {
     if hosts > u64::from(MOST_HOSTS) {
         return Err(format!("{hosts} accelerators; at most {MOST_HOSTS} are possible"));
     }
-    let each: u64 = dimensions.iter().map(Dimension::links_of_one).sum();
+    let each: u64 = dimensions.iter().map(Dimension::links_per_accelerator).sum();
     Topology::fits(hosts.saturating_mul(1 + each)).map_err(|error| error.0)?;
     let hosts = hosts as u32;
     let mut topology = Topology { hosts, ..Topology::default() };
@@ -181,7 +185,7 @@ fn build(dimensions: &[Dimension]) -> Result<Topology, String> {
         topology = Topology::star(hosts, rate, latency, Picos::ZERO);
         return Ok(topology);
     }
-    let rate = dimensions.iter().map(|of| of.links_of_one() * of.rate.0).sum();
+    let rate = dimensions.iter().map(|of| of.links_per_accelerator() * of.rate.0).sum();
     let new = |name, tier| Switch { name, latency: Picos::ZERO, tier };
     for host in 0..hosts {
         topology.switches.push(new(format!("npu{host}"), 0));

@@ -13,8 +13,8 @@
 //! read, and microseconds in those that its UEC binary reads (`uec.cpp`, `timeFromUs`):
 //! [`StartUnit`]. `barrier count N` and `multishot` are the other triggers. `recv_done_trigger K`
 //! fires when everything arrived. Connections without `id` are numbered in order. `prio N` is read
-//! and ignored. `addon`, a word without a value, lets the trigger of a connection fire again
-//! (csg-htsim of March 2026): here it is possible where the trigger fires once.
+//! and ignored. `addon` (csg-htsim, March 2026) has no value. With it, a connection sends again each
+//! time its trigger fires. This reader accepts it only if the trigger fires at most once.
 
 use core::fmt::Write as _;
 use std::collections::HashMap;
@@ -241,8 +241,8 @@ pub fn read_in(unit: StartUnit, file: &str, text: &str) -> Result<Workload, Form
         };
         if fires > 1 {
             return Place { file, line }.error(format!(
-                "'addon' with trigger {}, which fires {fires} times: connections send once here; give each message a \
-                 connection of its own",
+                "'addon' is not supported with trigger {}, which fires {fires} times: a connection sends once; write one \
+                 connection for each message",
                 trigger.id
             ));
         }

@@ -56,8 +56,8 @@ pub fn topology(file: &str, text: &str) -> Result<crate::topology::Topology, For
         return ns3::read(file, text);
     }
     if first.starts_with('{') {
-        let what = "it is JSON, such as ASTRA-sim's logical-dims for ns-3, which are no links; expected its network.yml \
-                    or ns-3's topology";
+        let what = "a JSON file is not a topology: ASTRA-sim's logical-dims files list no links; give its network.yml or \
+                    its ns-3 topology";
         return Place { file, line: 0 }.error(what);
     }
     match topo::read(file, text)?.build() {

@@ -4,7 +4,7 @@
 //! ```text
 //! 3 1 2                       nodes, switches, links
 //! 2                           numbers of the switches
-//! 2 0 400Gbps 0.0005ms 0      a link: two nodes, rate, latency, rate of errors
+//! 2 0 400Gbps 0.0005ms 0      a link: two nodes, rate, latency, error rate
 //! 2 1 400Gbps 0.0005ms 0
 //! ```
 //!
@@ -45,7 +45,7 @@ pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
     let head: Vec<&str> = first.split_whitespace().collect();
     let &[nodes, switches, links] = head.as_slice() else {
         return at.error(format!(
-            "{} numbers in the first line, expected three: nodes, switches and links of a topology of ASTRA-sim's ns-3",
+            "the first line has {} words, expected three: 'NODES SWITCHES LINKS'",
             head.len()
         ));
     };
@@ -57,7 +57,7 @@ pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
             "{nodes} nodes with {switches} switches, expected at most {MOST_HOSTS} nodes, some of them switches"
         ));
     }
-    // Whether a node is a switch, and its place among those or among the hosts.
+    // Switch index of each node; `None` for a host.
     let mut kinds: Vec<Option<u32>> = vec![None; nodes as usize];
     let mut topology = Topology { hosts: nodes - switches, ..Topology::default() };
     while (topology.switches.len() as u32) < switches {
@@ -69,7 +69,8 @@ pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
                 Some(kind @ None) if count < switches => *kind = Some(count),
                 _ => {
                     return at.error(format!(
-                        "switch {number}, expected {switches} different numbers from 0 to {}",
+                        "switch number {number} is repeated, out of range 0..={} or one too many; list {switches} different \
+                         numbers",
                         i64::from(nodes) - 1
                     ));
                 }
@@ -98,8 +99,7 @@ pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
             }
         };
         if errors.parse() != Ok(0.0) {
-            return at
-                .error(format!("a rate of errors of {errors} is not simulated here, expected 0"));
+            return at.error(format!("error rate {errors} is not simulated; set it to 0"));
         }
         let rate = measure(at, "a rate such as 400Gbps", rate, &RATES, MOST_RATE as f64)?;
         let latency =
@@ -112,8 +112,9 @@ pub fn read(file: &str, text: &str) -> Result<Topology, FormatError> {
         });
     }
     if let Ok((line, at)) = next("the end") {
-        return at
-            .error(format!("'{line}' behind the last of {links} links; correct their number"));
+        return at.error(format!(
+            "'{line}' follows the last of the {links} links that the first line announces; correct the first line"
+        ));
     }
     mark_tiers(&mut topology);
     match topology.check() {
@@ -138,7 +139,8 @@ fn measure(
     }
 }
 
-/// Gives switches without hosts the tier behind that of their neighbours.
+/// Sets tiers: 0 for switches with hosts, and for every other switch one more than its lowest
+/// neighbour (0 if it reaches no host).
 fn mark_tiers(topology: &mut Topology) {
     let mut tiers = vec![u8::MAX; topology.switches.len()];
     for link in &topology.links {

@@ -467,9 +467,12 @@ fn what_is_wrong_in_a_network_of_astra_sim_is_named() {
         (with("npus_count", "[1]"), "a.yml:2: npus_count 1 is too small; at least 2 are needed"),
         (with("npus_count", "[-4]"), "a.yml:2: '-4' where a whole number was expected: npus_count"),
         (with("npus_count", "[99999999]"), "a.yml: 99999999 accelerators; at most 16777215 are"),
-        (with("bandwidth", "[0]"), "a.yml:3: a bandwidth of 0 GB/s; expected more"),
-        (with("bandwidth", "[nan]"), "a.yml:3: bandwidth 'nan', expected a number from 0 to 10000"),
-        (with("latency", "[-1]"), "a.yml:4: latency '-1', expected a number from 0 to 1000000000"),
+        (
+            with("bandwidth", "[0]"),
+            "a.yml:3: bandwidth 0 GB/s is out of range: it must be above 0 and at most 10000",
+        ),
+        (with("bandwidth", "[nan]"), "a.yml:3: bandwidth 'nan' is not a number in 0..=10000"),
+        (with("latency", "[-1]"), "a.yml:4: latency '-1' is not a number in 0..=1000000000"),
         (error("topology: [Ring]\n"), "a.yml: no 'npus_count'; expected 'npus_count: [ .. ]'"),
         (error("topology: [Ring]\ntopology: [Ring]\n"), "a.yml:2: 'topology' appears twice"),
         (
@@ -479,7 +482,7 @@ fn what_is_wrong_in_a_network_of_astra_sim_is_named() {
         (error("latency: [1]\nRing\n"), "a.yml:2: 'Ring' where 'KEY: [ VALUE, .. ]' was expected"),
         (
             error("{\n  \"logical-dims\": [\"8\"]\n}\n"),
-            "it is JSON, such as ASTRA-sim's logical-dims",
+            "a JSON file is not a topology: ASTRA-sim's logical-dims",
         ),
     ] {
         assert!(message.contains(expected), "{message}\nexpected {expected}");
@@ -522,7 +525,10 @@ fn connections_that_send_again_are_refused() {
     }
     for kind in ["multishot", "barrier count 1"] {
         let error = cm::read("w", &text(kind)).expect_err("it could send twice").to_string();
-        assert!(error.starts_with("w:4: 'addon' with trigger 1, which fires 2 times"), "{error}");
+        assert!(
+            error.starts_with("w:4: 'addon' is not supported with trigger 1, which fires 2 times"),
+            "{error}"
+        );
     }
     let error =
         cm::read("w", "Nodes 4\n0->1 id 1 trigger 7 addon size 8\n").expect_err("no trigger");
@@ -554,20 +560,26 @@ fn what_is_wrong_in_a_topology_of_ns_3_is_named() {
     for (message, expected) in [
         (
             error("8 4 1 1 8 A100\n"),
-            "t:1: 6 numbers in the first line, expected three: nodes, switches",
+            "t:1: the first line has 6 words, expected three: 'NODES SWITCHES LINKS'",
         ),
         (with("6 3 5", "2 3 5"), "t:1: 2 nodes with 3 switches, expected at most 16777215 nodes"),
-        (with("2 3\n", "2 2\n"), "t:2: switch 2, expected 3 different numbers from 0 to 5"),
-        (with("2 3\n", "2 6\n"), "t:2: switch 6, expected 3 different numbers from 0 to 5"),
-        (with("5\n0", "5 0\n0"), "t:3: switch 0, expected 3 different numbers"),
+        (
+            with("2 3\n", "2 2\n"),
+            "t:2: switch number 2 is repeated, out of range 0..=5 or one too many; list 3 different",
+        ),
+        (with("2 3\n", "2 6\n"), "t:2: switch number 6 is repeated, out of range 0..=5"),
+        (with("5\n0", "5 0\n0"), "t:3: switch number 0 is repeated, out of range"),
         (with("0 2 400Gbps", "9 2 400Gbps"), "t:4: node 9, expected 0 to 5"),
         (with("400Gbps", "400"), "t:4: '400', expected a rate such as 400Gbps"),
         (with("400Gbps", "nanGbps"), "t:4: 'nanGbps', expected a rate such as 400Gbps"),
         (with("0.0005ms", "-1ms"), "t:4: '-1ms', expected a latency such as 0.0005ms"),
-        (with("0.0005ms 0", "0.0005ms 0.1"), "t:4: a rate of errors of 0.1 is not simulated here"),
+        (with("0.0005ms 0", "0.0005ms 0.1"), "t:4: error rate 0.1 is not simulated; set it to 0"),
         (with("0.0005ms 0", "0.0005ms"), "t:4: '0 2 400Gbps 0.0005ms' where 'NODE NODE RATE"),
         (with("6 3 5", "6 3 6"), "t: the file ends where a link was expected"),
-        (with("6 3 5", "6 3 4"), "t:8: '5 3 800000Mbps 0.0005ms 0.0' behind the last of 4 links"),
+        (
+            with("6 3 5", "6 3 4"),
+            "t:8: '5 3 800000Mbps 0.0005ms 0.0' follows the last of the 4 links",
+        ),
         (
             error("2 0 1\n0 1 25Gbps 1us 0\n"),
             "link 0 connects hosts h0 and h1 directly; connect each",

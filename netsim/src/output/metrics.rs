@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::sizes::Sizes;
-use super::{FlowResult, Run, SeriesKind, limit};
+use super::{FlowResult, Run, SeriesKind, bottleneck};
 use crate::model::{FeatureMetric, registered};
 
 /// A number that is computed from a run, such as `p99_slowdown`, or from those of its flows whose
@@ -73,19 +73,27 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
             mean(&ranks.iter().map(|rank| rank.exposed_us).collect::<Vec<_>>())
         },
     ),
-    ("max_exposed", "us", "the same of the rank with the longest such time", |run| {
-        let ranks = &run.job_times.as_ref()?.ranks;
-        ranks.iter().map(|rank| rank.exposed_us).max_by(f64::total_cmp)
-    }),
+    (
+        "max_exposed",
+        "us",
+        "longest time of any rank in which messages are on their way and nothing is computed",
+        |run| {
+            let ranks = &run.job_times.as_ref()?.ranks;
+            ranks.iter().map(|rank| rank.exposed_us).max_by(f64::total_cmp)
+        },
+    ),
     (
         "host_link_use",
         "%",
         "share of a schedule's time that the busiest link of a host needs for its bytes",
         |run| link_use(run, false),
     ),
-    ("switch_link_use", "%", "the same of the busiest link between switches", |run| {
-        link_use(run, true)
-    }),
+    (
+        "switch_link_use",
+        "%",
+        "share of a schedule's time that the busiest link between switches needs for its bytes",
+        |run| link_use(run, true),
+    ),
     ("over_ideal", "", "finish over the time no transport can beat", |run| {
         per(finish(run)?, run.network.ideal_us)
     }),
@@ -307,7 +315,7 @@ const METRICS: &[(&str, &str, &str, Compute)] = &[
 ];
 
 fn link_use(run: &Run, between_switches: bool) -> Option<f64> {
-    per(100.0 * limit::busiest(run, between_switches)?, run.makespan_us?)
+    per(100.0 * bottleneck::busiest(run, between_switches)?, run.makespan_us?)
 }
 
 /// Returns name, unit, meaning and computation of the metric at `index`: those of [`METRICS`], then

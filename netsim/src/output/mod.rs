@@ -5,8 +5,8 @@
 //! A [`Run`] is plain data that is read back as it was written, so reports are made from files and
 //! do not need the simulator again.
 
+mod bottleneck;
 pub mod files;
-mod limit;
 mod metrics;
 #[cfg(feature = "parquet")]
 mod parquet;
@@ -19,7 +19,7 @@ pub mod text;
 #[cfg(not(feature = "parquet"))]
 mod without_parquet;
 
-pub use limit::Limit;
+pub use bottleneck::Bottleneck;
 pub use metrics::{Metric, UnknownMetric};
 pub use perfetto::perfetto;
 pub use provenance::{Origin, Provenance};

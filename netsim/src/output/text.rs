@@ -3,7 +3,7 @@
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use super::files::parameter_names;
-use super::{Limit, Metric, Run};
+use super::{Bottleneck, Metric, Run};
 use crate::workload::{JobTimes, RankTimes};
 
 /// Formats a number with three to four significant digits.
@@ -81,8 +81,8 @@ pub fn summary(run: &Run) -> String {
     }
     if let Some(times) = &run.job_times {
         text.push_str(&job(times));
-        if let Some(limit) = Limit::of(run) {
-            text.push_str(&format!("what limits it: {limit}\n"));
+        if let Some(bottleneck) = Bottleneck::of(run) {
+            text.push_str(&format!("bottleneck: {bottleneck}\n"));
         }
     }
     let metric = |name: &str| {

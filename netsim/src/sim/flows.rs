@@ -7,7 +7,7 @@ use super::packet::Body;
 use super::results::{FlowResult, UnfinishedReason};
 use crate::Picos;
 use crate::model::{FeatureCounters, NetworkFeature, PacketOptions, ReceivedPacket};
-use crate::workload::{Flow, Lists, Start, Trigger, TriggerKind, Workload};
+use crate::workload::{Flow, IndexLists, Start, Trigger, TriggerKind, Workload};
 use squall_base::Psn;
 use squall_reliability::Label;
 
@@ -39,30 +39,30 @@ pub(super) struct RunningFlow {
     pub(super) first: Option<Psn>,
 }
 
-/// The flows and triggers of a workload, and what follows from them. All parts of a simulation share
-/// it.
+/// The flows and triggers of a workload, with the flows and triggers that each trigger starts. All
+/// parts of a simulation share it.
 #[derive(Debug)]
-pub(super) struct FlowPlan {
+pub(super) struct FlowGraph {
     workload: Arc<Workload>,
     /// Flows that each trigger starts.
-    waiting: Lists,
+    waiting: IndexLists,
     /// Triggers that each trigger activates.
-    dependents: Lists,
+    dependents: IndexLists,
     /// Number of processors that compute.
     processors: usize,
 }
 
-impl FlowPlan {
+impl FlowGraph {
     pub(super) fn new(workload: Arc<Workload>) -> Self {
         let count = workload.triggers.len();
-        let waiting = Lists::new(count, || {
+        let waiting = IndexLists::new(count, || {
             (0u32..).zip(&workload.flows).filter_map(|(index, flow)| match flow.start {
                 Start::Trigger(trigger) => Some((trigger, index)),
                 Start::At(_) => None,
             })
         });
         // Triggers that fire together act in their order.
-        let dependents = Lists::new(count, || {
+        let dependents = IndexLists::new(count, || {
             workload.dependencies.iter().map(|dependency| (dependency.from, dependency.to))
         });
         let processors = workload.triggers.iter().filter_map(|trigger| trigger.processor);
@@ -89,7 +89,7 @@ pub(super) struct FiredTrigger<'a> {
 #[derive(Debug)]
 pub(super) struct Flows {
     pub(super) running: Vec<RunningFlow>,
-    pub(super) plan: Arc<FlowPlan>,
+    pub(super) graph: Arc<FlowGraph>,
     /// Number of activations of each trigger.
     activations: Vec<u32>,
     /// Time from which each processor is free to run another computation.
@@ -141,8 +141,8 @@ impl Contest {
 }
 
 impl Flows {
-    /// Creates the flows of a plan; `features` count the packets of each flow.
-    pub(super) fn new(plan: &Arc<FlowPlan>, features: &[Arc<dyn NetworkFeature>]) -> Self {
+    /// Creates the flows of a graph; `features` count the packets of each flow.
+    pub(super) fn new(graph: &Arc<FlowGraph>, features: &[Arc<dyn NetworkFeature>]) -> Self {
         let mut from = 0;
         let features = features.iter().map(|feature| {
             let place = from..from + feature.flow_counters().len();
@@ -150,8 +150,8 @@ impl Flows {
             (Arc::clone(feature), place)
         });
         let features: Vec<_> = features.filter(|(_, place)| !place.is_empty()).collect();
-        let counted = if features.is_empty() { 0 } else { plan.flows().len() };
-        let running = plan.flows().iter().map(|flow| RunningFlow {
+        let counted = if features.is_empty() { 0 } else { graph.flows().len() };
+        let running = graph.flows().iter().map(|flow| RunningFlow {
             label: Label { level: flow.level, group: flow.job },
             src: flow.src,
             dst: flow.dst,
@@ -171,12 +171,12 @@ impl Flows {
             first: None,
         });
         Self {
-            activations: vec![0; plan.workload.triggers.len()],
-            processors: vec![Picos::ZERO; plan.processors],
+            activations: vec![0; graph.workload.triggers.len()],
+            processors: vec![Picos::ZERO; graph.processors],
             running: running.collect(),
-            plan: Arc::clone(plan),
+            graph: Arc::clone(graph),
             finished: 0,
-            contest: Contest::new(plan.flows()),
+            contest: Contest::new(graph.flows()),
             features,
             counted: vec![CountedFlow::default(); counted],
         }
@@ -222,11 +222,11 @@ impl Flows {
 
     /// Activates a trigger. Returns the flows and triggers that it starts if it fires.
     pub(super) fn activate(&mut self, trigger: u32, now: Picos) -> Option<FiredTrigger<'_>> {
-        let kind = self.plan.workload.triggers.get(trigger as usize)?.kind;
+        let kind = self.graph.workload.triggers.get(trigger as usize)?.kind;
         let activations = &mut self.activations[trigger as usize];
         *activations = activations.saturating_add(1);
         let activations = *activations;
-        let all = self.plan.waiting.range(trigger);
+        let all = self.graph.waiting.range(trigger);
         let flows = match kind {
             TriggerKind::OneShot if activations == 1 => all,
             TriggerKind::Barrier(count) if activations == count => all,
@@ -242,12 +242,12 @@ impl Flows {
     /// Fires a trigger at the beginning of the simulation. Returns the flows and triggers that it
     /// starts.
     pub(super) fn begin(&mut self, trigger: u32) -> FiredTrigger<'_> {
-        let flows = self.plan.waiting.range(trigger);
+        let flows = self.graph.waiting.range(trigger);
         self.fire(trigger, flows, Picos::ZERO)
     }
 
     fn fire(&mut self, trigger: u32, flows: Range<u32>, now: Picos) -> FiredTrigger<'_> {
-        let Trigger { delay, processor, .. } = self.plan.workload.triggers[trigger as usize];
+        let Trigger { delay, processor, .. } = self.graph.workload.triggers[trigger as usize];
         let delay = Picos(delay);
         let mut at = now + delay;
         if let Some(processor) = processor {
@@ -255,16 +255,16 @@ impl Flows {
             at = now.max(*free) + delay;
             *free = at;
         }
-        let FlowPlan { waiting, dependents, .. } = &*self.plan;
-        FiredTrigger { at, flows: waiting.items(&flows), triggers: dependents.of(trigger) }
+        let FlowGraph { waiting, dependents, .. } = &*self.graph;
+        FiredTrigger { at, flows: waiting.items(&flows), triggers: dependents.get(trigger) }
     }
 
     /// Counts a flow as finished: all its bytes arrived, or the transport gave it up.
     pub(super) fn finish(&mut self, flow: u32) {
         self.finished += 1;
-        if self.contest.is_won(self.plan.flows()[flow as usize].job) {
+        if self.contest.is_won(self.graph.flows()[flow as usize].job) {
             let mut bytes = vec![0; self.contest.left.len()];
-            for (flow, spec) in self.running.iter().zip(self.plan.flows()) {
+            for (flow, spec) in self.running.iter().zip(self.graph.flows()) {
                 bytes[usize::from(spec.job)] += flow.received;
             }
             self.contest.bytes = bytes;
@@ -281,7 +281,7 @@ impl Flows {
     /// `reachable` is true if there is a route to its destination.
     pub(super) fn result(&self, index: usize, there: &Self, reachable: bool) -> FlowResult {
         let (flow, spec, received) =
-            (&self.running[index], &self.plan.flows()[index], &there.running[index]);
+            (&self.running[index], &self.graph.flows()[index], &there.running[index]);
         let since = |time: Picos| (time != Picos::NEVER).then(|| time.since(flow.start));
         let unfinished = if flow.done != Picos::NEVER {
             None

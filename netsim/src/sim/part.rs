@@ -4,7 +4,7 @@ use core::ops::{Index, IndexMut, Range};
 use std::sync::Arc;
 
 use super::config::{Intake, SimConfig, SimError};
-use super::flows::{FiredTrigger, FlowPlan, Flows};
+use super::flows::{FiredTrigger, FlowGraph, Flows};
 use super::host::{Host, News, Sizes};
 use super::lockstep::{CarriedPacket, Parcel};
 use super::outbox::Extra;
@@ -210,7 +210,7 @@ impl Part {
     /// Creates part `part` with its network, hosts and first events.
     pub(super) fn new(
         config: &SimConfig,
-        (setup, workload, plan): (&Setup, &Workload, &Arc<FlowPlan>),
+        (setup, workload, graph): (&Setup, &Workload, &Arc<FlowGraph>),
         (partition, part): (&Partition, u32),
     ) -> Result<Self, SimError> {
         // A few events happen in so many picoseconds; larger networks have more of them.
@@ -229,7 +229,7 @@ impl Part {
             ends: Hosts {
                 hosts: Residents { first: partition.hosts(part).start, all: hosts.collect() },
                 bodies: Bodies::default(),
-                flows: Flows::new(plan, &setup.network.features),
+                flows: Flows::new(graph, &setup.network.features),
                 large: config.topology.hosts > 512,
             },
             news: Vec::new(),
@@ -466,7 +466,7 @@ impl Part {
     fn start(&mut self, flow: u32) {
         let now = self.network.now();
         let Hosts { hosts, flows, .. } = &mut self.ends;
-        let spec = &flows.plan.flows()[flow as usize];
+        let spec = &flows.graph.flows()[flow as usize];
         let running = &mut flows.running;
         running[flow as usize].start = now;
         let (host, dst) = (spec.src, spec.dst);
@@ -515,9 +515,9 @@ impl Part {
                 News::Done(flow) => {
                     flows.finish(flow);
                     self.last = now;
-                    flows.plan.flows()[flow as usize].on_sent
+                    flows.graph.flows()[flow as usize].on_sent
                 }
-                News::Arrived(flow) => flows.plan.flows()[flow as usize].on_received,
+                News::Arrived(flow) => flows.graph.flows()[flow as usize].on_received,
                 News::Failed(flow) => {
                     flows.finish(flow);
                     self.last = now;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::config::{SimConfig, SimError, Transport};
-use super::flows::FlowPlan;
+use super::flows::FlowGraph;
 use super::lockstep::{Lockstep, Rule, Watch};
 use super::part::Part;
 use super::results::{End, FlowResult, Observer, PortLoad, Results, Totals, UnfinishedReason};
@@ -47,21 +47,21 @@ impl Simulation {
     /// Returns what is impossible about the topology, the workload, the algorithms or other
     /// parameters.
     pub fn new(config: &SimConfig, workload: &Workload) -> Result<Self, SimError> {
-        Self::shared(config, &Arc::new(workload.clone()))
+        Self::from_shared(config, &Arc::new(workload.clone()))
     }
 
-    /// Creates a simulation of a workload without a copy of it, as [`Simulation::new`] does.
+    /// Like [`Simulation::new`], but shares the workload instead of copying it.
     ///
     /// # Errors
     /// See [`Simulation::new`].
-    pub fn shared(config: &SimConfig, workload: &Arc<Workload>) -> Result<Self, SimError> {
+    pub fn from_shared(config: &SimConfig, workload: &Arc<Workload>) -> Result<Self, SimError> {
         let setup = Setup::new(config, workload)?;
         let topology = &config.topology;
         let whole = |_| Partition::new(topology, 1, &[]);
         let partition = divide(config, workload).unwrap_or_else(whole);
-        let plan = Arc::new(FlowPlan::new(Arc::clone(workload)));
+        let graph = Arc::new(FlowGraph::new(Arc::clone(workload)));
         let parts = (0..partition.parts())
-            .map(|part| Part::new(config, (&setup, workload, &plan), (&partition, part)));
+            .map(|part| Part::new(config, (&setup, workload, &graph), (&partition, part)));
         Ok(Self {
             run_settings: RunSettings::of(config, &setup),
             rule: Rule::new(workload.flows.len(), config.until, Partition::ahead(topology)),
@@ -170,7 +170,7 @@ impl Simulation {
             let [from, to] = [flow.src, flow.dst].map(|host| &self.of(host).ends.flows);
             from.result(index, to, reachable)
         };
-        flows.plan.flows().iter().enumerate().map(result).collect()
+        flows.graph.flows().iter().enumerate().map(result).collect()
     }
 
     fn totals(&self, end: End) -> Totals {

@@ -42,7 +42,7 @@ impl Recorder {
     pub(super) fn windows(&mut self, now: Picos, hosts: &[Host], flows: &Flows) -> Picos {
         let windows = &mut self.series.windows;
         if windows.is_empty() {
-            windows.extend(flows.plan.flows().iter().map(|flow| WindowSeries {
+            windows.extend(flows.graph.flows().iter().map(|flow| WindowSeries {
                 flow: flow.id,
                 cwnd: Vec::new(),
                 in_flight: Vec::new(),

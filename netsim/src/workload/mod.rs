@@ -39,7 +39,7 @@ pub mod trace;
 
 use core::ops::Range;
 
-pub(crate) use lists::Lists;
+pub(crate) use lists::IndexLists;
 
 pub use collectives::{CollectiveAlgorithm, CollectiveAlgorithms, CollectiveKind};
 pub use mix::Mix;
@@ -282,13 +282,13 @@ impl Workload {
     /// Runs the triggers as if every flow finished at once, and checks that every flow was started.
     fn starts(&self) -> Result<(), WorkloadError> {
         let count = self.triggers.len();
-        let waiting = Lists::new(count, || {
+        let waiting = IndexLists::new(count, || {
             (0..).zip(&self.flows).filter_map(|(index, flow)| match flow.start {
                 Start::Trigger(trigger) => Some((trigger, index)),
                 Start::At(_) => None,
             })
         });
-        let dependents = Lists::new(count, || {
+        let dependents = IndexLists::new(count, || {
             self.dependencies.iter().map(|dependency| (dependency.from, dependency.to))
         });
         let by_clock = |flow: &Flow| matches!(flow.start, Start::At(_));
@@ -298,8 +298,8 @@ impl Workload {
         let mut started = vec![false; self.flows.len()];
         let mut activated = Vec::new();
         for trigger in self.begins() {
-            ready.extend(waiting.of(trigger));
-            activated.extend(dependents.of(trigger));
+            ready.extend(waiting.get(trigger));
+            activated.extend(dependents.get(trigger));
         }
         while !ready.is_empty() || !activated.is_empty() {
             while let Some(index) = ready.pop() {
@@ -309,7 +309,7 @@ impl Workload {
                 activated.extend(triggers.into_iter().flatten());
             }
             while let Some(trigger) = activated.pop() {
-                let waiting = waiting.of(trigger);
+                let waiting = waiting.get(trigger);
                 let before = activations[trigger as usize];
                 activations[trigger as usize] = before.saturating_add(1);
                 let (flows, fires) = match self.triggers[trigger as usize].kind {
@@ -321,7 +321,7 @@ impl Workload {
                 };
                 if fires {
                     ready.extend(flows);
-                    activated.extend(dependents.of(trigger));
+                    activated.extend(dependents.get(trigger));
                 }
             }
         }

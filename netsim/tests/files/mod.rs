@@ -22,8 +22,8 @@ const NUMBERS: [&str; 10] = [
     "1e300",
 ];
 
-/// Returns the file of a seed: a sample with some mistakes, and its kind.
-pub(crate) fn file(seed: u64) -> (FileKind, Vec<u8>) {
+/// Returns the mutated sample of a seed, after its kind.
+pub(crate) fn mutated_sample(seed: u64) -> (FileKind, Vec<u8>) {
     let mut rng = Rng::new(seed);
     let mut below =
         |limit: usize| rng.below(u32::try_from(limit.max(1)).unwrap_or(u32::MAX)) as usize;
@@ -78,9 +78,9 @@ fn replace_number(bytes: &mut Vec<u8>, at: usize, number: &str) {
 
 /// `ci/run suite fuzz --mode files` reads many more.
 #[test]
-fn files_with_mistakes_are_no_panics() {
+fn malformed_files_do_not_panic() {
     for seed in 0..20_000 {
-        let (kind, bytes) = file(seed);
+        let (kind, bytes) = mutated_sample(seed);
         check(kind, &bytes);
     }
 }

@@ -147,7 +147,7 @@ fn simulate(
 ) -> Result<Run, SceneError> {
     let PreparedSimulation { config, workload, job, facts, settings } = prepared;
     let mut watch = Watch { run, flows: workload.flows.len(), progress, stop };
-    let simulation = Simulation::shared(config, workload)?;
+    let simulation = Simulation::from_shared(config, workload)?;
     let RunSettings { settings: run_settings, derived } = simulation.run_settings().clone();
     let results = simulation.run(&mut watch);
     let mut kept = keep(&results, facts);

@@ -287,7 +287,7 @@ impl ChakraTable {
         let system = system.transpose().or_else(|error| fault("", error))?.unwrap_or_default();
         Ok(ChakraOptions {
             algorithms: options.algorithms.or(&system.algorithms),
-            pace: system.pace,
+            settings: system.settings,
             groups: self.comm_groups.as_ref().map(|file| folder.join(file)),
             ..options
         })

@@ -6,7 +6,7 @@ use super::{Bars, Document, Gantt, Line, Plot, ReportTable, provenance, sweep};
 use crate::plan::Verdict;
 use squall_netsim::output::files::parameter_names;
 use squall_netsim::output::text::number;
-use squall_netsim::output::{Limit, LinkLoad, Metric, Run, SeriesKind};
+use squall_netsim::output::{Bottleneck, LinkLoad, Metric, Run, SeriesKind};
 use squall_netsim::workload::RankTimes;
 
 /// Largest number of curves in a plot. If there are more, the title says so.
@@ -205,7 +205,7 @@ fn jobs(runs: &[Run]) -> Option<ReportTable> {
         let mut row: Vec<String> = names.iter().map(parameter).collect();
         row.extend([run.seed.to_string(), ms(times.lasted_us), ms(times.without_network_us)]);
         row.extend(metrics.iter().map(|name| metric(run, name)));
-        row.push(Limit::of(run).map_or("-".to_owned(), |limit| limit.to_string()));
+        row.push(Bottleneck::of(run).map_or("-".to_owned(), |limit| limit.to_string()));
         Some(row)
     });
     let rows: Vec<Vec<String>> = rows.collect();

@@ -6,10 +6,12 @@
 //!   gap.
 //! - A node begins when all nodes of its data dependencies and control dependencies have ended. A
 //!   control dependency on a node that is not in the file has no effect: Chakra's converter removes
-//!   nodes. Traces of PyTorch have the callers of nodes as control dependencies, without effect.
+//!   nodes. In traces converted from PyTorch, control dependencies are call-stack parents and are
+//!   ignored.
 //! - A computation takes `duration_micros`. One of the accelerator runs at a time; those of the
-//!   host's processors (`is_cpu_op`), loads and stores take their time beside them. So do the host's
-//!   calls of a library, which are nodes of communication without attributes of one.
+//!   host's processors (`is_cpu_op`), loads and stores take their time beside them. So do
+//!   host-side calls of a communication library (`is_cpu_op`, no `comm_*` attribute): the node of
+//!   their kernel sends the messages.
 //! - Sends and receives match by rank and `comm_tag`.
 //! - The collectives of a process group (`pg_name`) are the same on all its ranks, in the order of
 //!   their nodes in the files, and a rank runs them one after another, as NCCL does. Groups are
@@ -40,7 +42,7 @@ use crate::Picos;
 use crate::formats::{FormatError, read_text};
 use expansion::{Step, add_messages, time_within_host};
 use messages::{Attribute, GlobalMetadata, Messages, Node, VERSION, Value};
-use system::CollectivePace;
+use system::CollectiveSettings;
 
 pub use transformer::{Training, TrainingBytes};
 
@@ -75,8 +77,8 @@ pub struct ChakraOptions {
     pub algorithms: CollectiveAlgorithms,
     /// Maximum number of bytes of a message of a collective; 0 for no limit.
     pub chunk: u64,
-    /// How the messages of collectives are sent.
-    pub pace: CollectivePace,
+    /// How a rank runs a collective.
+    pub settings: CollectiveSettings,
     /// File with the process groups, as ASTRA-sim's `--comm-group-configuration` takes it: an object
     /// with the ranks of each group.
     pub groups: Option<PathBuf>,
@@ -214,12 +216,12 @@ fn read_groups(path: &Path, ranks: u32) -> Result<Groups, FormatError> {
     }
 }
 
-/// A collective as one rank takes part in it.
+/// The participation of a rank in a collective, or in a split of one.
 #[derive(Clone, Copy, PartialEq, Debug)]
-struct Part {
+struct Participation {
     kind: CollectiveKind,
     bytes: u64,
-    /// Operations that begin and end the rank's part.
+    /// Operations that begin and end the rank's participation.
     begin: u32,
     end: u32,
 }
@@ -234,7 +236,7 @@ struct JobReader {
     known: HashMap<String, u32>,
     groups: Groups,
     /// Collectives of each rank in each group, in the order of its file.
-    parts: BTreeMap<String, BTreeMap<u32, Vec<Part>>>,
+    parts: BTreeMap<String, BTreeMap<u32, Vec<Participation>>>,
     /// Tag of the next message of a collective.
     tag: u64,
     /// Messages of collectives, and the time of those within a host.
@@ -281,8 +283,8 @@ impl JobReader {
         let metadata = metadata.map_err(|what| format!("the metadata: {what}"))?;
         let metadata = metadata.ok_or("the file is empty; expected a Chakra trace")?;
         check(&metadata)?;
-        // Chakra's converter of PyTorch's traces copies their metadata. It makes data dependencies of
-        // all others, and leaves the caller of each node among its control dependencies.
+        // Chakra's converter of PyTorch's traces copies their metadata. The converter writes real
+        // dependencies as data dependencies and leaves the call-stack parent as a control dependency.
         let from_pytorch = metadata.attr.iter().any(|attr| attr.name == SCHEMA);
         // Operations that end each node, and dependencies on nodes that may be further down.
         let mut ends: HashMap<u64, u32> = HashMap::new();
@@ -383,7 +385,7 @@ impl JobReader {
             // Loads and stores of memory that is not local.
             2 | 3 => Kind::Delay { time, exchanges: false },
             4 if on_host => Kind::Delay { time, exchanges: false },
-            // A call of PyTorch, which another node, that of the kernel, follows.
+            // The host-side call; a separate node describes the kernel that communicates.
             5..=7 if on_host && !node.attr.iter().any(|of| of.name.starts_with("comm_")) => {
                 Kind::Delay { time, exchanges: false }
             }
@@ -418,7 +420,7 @@ impl JobReader {
                     Some(Value::Int64(number)) => number.to_string(),
                     _ => String::new(),
                 };
-                return self.part(rank, place, group, kind, bytes);
+                return self.add_participation(rank, place, group, kind, bytes);
             }
             8..=10 => {
                 return Err(format!(
@@ -436,9 +438,9 @@ impl JobReader {
         Ok((operation, operation))
     }
 
-    /// Adds a rank's part of a collective. It begins when the rank's part before it in the group
-    /// has ended.
-    fn part(
+    /// Adds the participation of a rank in a collective. It begins when the rank's participation before
+    /// it in the group has ended.
+    fn add_participation(
         &mut self,
         rank: u32,
         place: u32,
@@ -450,7 +452,7 @@ impl JobReader {
         let end = self.operation(rank, place, Kind::JOIN)?;
         let parts = self.parts.entry(group).or_default().entry(rank).or_default();
         let before = parts.last().map(|part| part.end);
-        parts.push(Part { kind, bytes, begin, end });
+        parts.push(Participation { kind, bytes, begin, end });
         if let Some(before) = before {
             self.wait(begin, before);
         }
@@ -505,7 +507,7 @@ impl JobReader {
                 let what = format!("rank {rank} is not in process group {name}");
                 return Err(self.fault(other[0].begin, &what));
             }
-            let parts: Vec<Vec<Part>> =
+            let parts: Vec<Vec<Participation>> =
                 members.iter().map(|rank| parts.remove(rank).unwrap_or_default()).collect();
             self.group(&name, &members, &parts, options)?;
         }
@@ -521,12 +523,12 @@ impl JobReader {
         FormatError { file: self.names.file(rank), line: 0, what }
     }
 
-    /// Adds the messages of the collectives of a group, whose members have these parts in them.
+    /// Adds the messages of the collectives of a group. `parts` has the participations of each member.
     fn group(
         &mut self,
         name: &str,
         members: &[u32],
-        parts: &[Vec<Part>],
+        parts: &[Vec<Participation>],
         options: &ChakraOptions,
     ) -> Result<(), FormatError> {
         let name = if name.is_empty() { "of all ranks" } else { name };
@@ -561,65 +563,65 @@ impl JobReader {
                 }
                 of_group.push(*part);
             }
-            let added = self.collective(members, &of_group, options);
+            let added = self.add_collective(members, &of_group, options);
             added.map_err(|what| self.fault(leader.begin, &what))?;
         }
         Ok(())
     }
 
-    /// Adds the messages of a collective, whose members have these parts in it.
-    fn collective(
+    /// Adds the messages of a collective. `parts` has the participation of each member.
+    fn add_collective(
         &mut self,
         members: &[u32],
-        parts: &[Part],
+        parts: &[Participation],
         options: &ChakraOptions,
     ) -> Result<(), String> {
         let splits = match parts[0].kind {
             CollectiveKind::Barrier => 1,
-            _ => u64::from(options.pace.splits).clamp(1, parts[0].bytes.max(1)),
+            _ => u64::from(options.settings.splits).clamp(1, parts[0].bytes.max(1)),
         };
         if splits == 1 {
-            return self.piece(members, parts, options);
+            return self.add_split(members, parts, options);
         }
-        // Ends of the pieces of each member.
+        // Ends of the splits of each member.
         let mut ends: Vec<Vec<u32>> = vec![Vec::new(); parts.len()];
         for split in 0..splits {
-            let mut pieces = parts.to_vec();
-            for (piece, ends) in pieces.iter_mut().zip(&mut ends) {
-                let Operation { rank, place, .. } = self.operations[piece.begin as usize];
-                let whole = *piece;
+            let mut split_parts = parts.to_vec();
+            for (part, ends) in split_parts.iter_mut().zip(&mut ends) {
+                let Operation { rank, place, .. } = self.operations[part.begin as usize];
+                let whole = *part;
                 let bound =
                     |split: u64| u128::from(whole.bytes) * u128::from(split) / u128::from(splits);
-                // A piece is no longer than the whole.
-                piece.bytes = (bound(split + 1) - bound(split)) as u64;
-                piece.begin = self.operation(rank, place, Kind::JOIN)?;
-                piece.end = self.operation(rank, place, Kind::JOIN)?;
-                let before = ends.len().checked_sub(options.pace.active as usize);
-                self.wait(piece.begin, before.map_or(whole.begin, |before| ends[before]));
-                self.wait(whole.end, piece.end);
-                ends.push(piece.end);
+                // A split is no longer than the whole.
+                part.bytes = (bound(split + 1) - bound(split)) as u64;
+                part.begin = self.operation(rank, place, Kind::JOIN)?;
+                part.end = self.operation(rank, place, Kind::JOIN)?;
+                let before = ends.len().checked_sub(options.settings.active_splits as usize);
+                self.wait(part.begin, before.map_or(whole.begin, |before| ends[before]));
+                self.wait(whole.end, part.end);
+                ends.push(part.end);
             }
-            self.piece(members, &pieces, options)?;
+            self.add_split(members, &split_parts, options)?;
         }
         Ok(())
     }
 
-    /// Adds the messages of a piece of a collective.
-    fn piece(
+    /// Adds the messages of a split of a collective, which may be the whole.
+    fn add_split(
         &mut self,
         members: &[u32],
-        parts: &[Part],
+        parts: &[Participation],
         options: &ChakraOptions,
     ) -> Result<(), String> {
         let leader = parts[0];
-        let collective = describe(&leader, members, options);
+        let collective = collective_of(&leader, members, options);
         if members.len() == 1 {
             self.wait(leader.end, leader.begin);
             Ok(())
         } else if collective.hosts.iter().all(|host| *host == 0) {
-            self.exchange(&collective, parts, options)
+            self.add_exchange_within_host(&collective, parts, options)
         } else {
-            self.messages(collective, members, parts, &options.pace)
+            self.add_messages_between_hosts(collective, members, parts, &options.settings)
         }
     }
 
@@ -637,17 +639,17 @@ impl JobReader {
     }
 
     /// Adds the messages of a collective between ranks of several hosts.
-    fn messages(
+    fn add_messages_between_hosts(
         &mut self,
         collective: Collective,
         members: &[u32],
-        parts: &[Part],
-        pace: &CollectivePace,
+        parts: &[Participation],
+        settings: &CollectiveSettings,
     ) -> Result<(), String> {
         let first = self.tag;
         let plan = self.plan(collective)?;
         self.tag += plan.transfers.len() as u64;
-        add_messages(&plan, members.len() as u32, first, pace, &mut |step| match step {
+        add_messages(&plan, members.len() as u32, first, settings, &mut |step| match step {
             Step::Operation(member, kind) => {
                 let part = parts[member as usize];
                 let place = self.operations[part.begin as usize].place;
@@ -662,20 +664,20 @@ impl JobReader {
                 };
                 self.operation(members[member as usize], place, kind)
             }
-            Step::BehindBegin(of, member) => {
-                self.wait(of, parts[member as usize].begin);
-                Ok(of)
+            Step::AfterBegin { operation, rank } => {
+                self.wait(operation, parts[rank as usize].begin);
+                Ok(operation)
             }
-            Step::Behind(of, before) => {
-                self.wait(of, before);
-                Ok(of)
+            Step::After { operation, before } => {
+                self.wait(operation, before);
+                Ok(operation)
             }
-            Step::BeforeEnd(of, member) => {
-                self.wait(parts[member as usize].end, of);
-                Ok(of)
+            Step::BeforeEnd { operation, rank } => {
+                self.wait(parts[rank as usize].end, operation);
+                Ok(operation)
             }
-            Step::Idle(member) => {
-                let part = parts[member as usize];
+            Step::Idle { rank } => {
+                let part = parts[rank as usize];
                 self.wait(part.end, part.begin);
                 Ok(part.end)
             }
@@ -683,10 +685,10 @@ impl JobReader {
     }
 
     /// Adds a collective among ranks of one host.
-    fn exchange(
+    fn add_exchange_within_host(
         &mut self,
         collective: &Collective,
-        parts: &[Part],
+        parts: &[Participation],
         options: &ChakraOptions,
     ) -> Result<(), String> {
         let time = match self.inner.get(collective) {
@@ -711,8 +713,8 @@ impl JobReader {
     }
 }
 
-/// Returns the collective of a part, among the ranks of its group.
-fn describe(part: &Part, members: &[u32], options: &ChakraOptions) -> Collective {
+/// Returns the collective of a participation, among the ranks of its group.
+fn collective_of(part: &Participation, members: &[u32], options: &ChakraOptions) -> Collective {
     let mut hosts: Vec<u32> = Vec::new();
     let mut numbers: HashMap<u32, u32> = HashMap::new();
     for &rank in members {

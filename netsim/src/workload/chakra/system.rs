@@ -4,12 +4,12 @@
 //! | key | effect |
 //! |---|---|
 //! | `all-reduce-implementation`, and of `all-gather`, `reduce-scatter`, `all-to-all` | algorithm, a list of one |
-//! | `preferred-dataset-splits` | parts into which each collective is divided |
-//! | `active-chunks-per-dimension` | parts of a collective that a rank runs at a time |
+//! | `preferred-dataset-splits` | splits of each collective |
+//! | `active-chunks-per-dimension` | splits of a collective that a rank runs at a time |
 //! | `endpoint-delay` | nanoseconds from the arrival of a message to its use |
 //! | `local-mem-bw` | GB/s (10^9 bytes) with which a reduction reads two buffers and writes one |
 //!
-//! Other keys have no effect on these, or are refused with the value that is possible.
+//! Other keys are ignored if they cannot change these, and refused otherwise.
 
 use std::path::Path;
 
@@ -20,32 +20,32 @@ use super::super::collectives::CollectiveAlgorithms;
 use crate::Picos;
 use crate::formats::{FormatError, read_text};
 
-/// Maximum number of parts of a collective.
+/// Maximum number of splits of a collective.
 const MOST_SPLITS: u64 = 1 << 16;
-/// Maximum delay in nanoseconds, and rate of the memory in GB/s.
+/// Maximum delay in nanoseconds, and rate of the memory in gigabytes per second.
 const MOST_NANOS: f64 = 1e9;
-const MOST_GBPS: f64 = 1e6;
+const MAX_GIGABYTES_PER_S: f64 = 1e6;
 
-/// How the messages of collectives are sent.
+/// How a rank runs a collective: number of splits, splits at a time, delay and reduction rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CollectivePace {
-    /// Number of parts into which each collective is divided.
+pub struct CollectiveSettings {
+    /// Number of splits into which each collective is divided.
     pub splits: u32,
-    /// Number of parts of a collective that a rank runs at a time.
-    pub active: u32,
+    /// Number of splits of a collective that a rank runs at a time.
+    pub active_splits: u32,
     /// Time from the arrival of a message of a collective to its use.
     pub delay: Picos,
     /// Rate with which a reduction reads two buffers and writes one; `None` if it takes no time.
     pub memory_rate: Option<Rate>,
 }
 
-impl Default for CollectivePace {
+impl Default for CollectiveSettings {
     fn default() -> Self {
-        Self { splits: 1, active: 1, delay: Picos::ZERO, memory_rate: None }
+        Self { splits: 1, active_splits: 1, delay: Picos::ZERO, memory_rate: None }
     }
 }
 
-impl CollectivePace {
+impl CollectiveSettings {
     /// Returns how long a rank needs before it may use a message that it received, and that it adds
     /// to its own buffer if `adds` is set.
     pub(super) fn delay(&self, bytes: u64, adds: bool) -> Picos {
@@ -62,14 +62,14 @@ impl CollectivePace {
 pub struct SystemFile {
     /// Algorithms of the collectives.
     pub algorithms: CollectiveAlgorithms,
-    /// How their messages are sent.
-    pub pace: CollectivePace,
+    /// How a rank runs them.
+    pub settings: CollectiveSettings,
 }
 
 /// Reads a system file.
 ///
 /// # Errors
-/// Returns the key that is not simulated, or whose value is not, and what is.
+/// Returns an error for a key or value that is not supported, with the values that are.
 pub fn read(path: &Path) -> Result<SystemFile, FormatError> {
     let file = path.display().to_string();
     match read_text(path) {
@@ -97,7 +97,7 @@ pub fn parse(file: &str, text: &str) -> Result<SystemFile, FormatError> {
     for (key, value) in &keys {
         let read = match key.strip_suffix("-implementation") {
             Some(kind) => algorithm(kind, value).map(|choice| algorithms.push(choice)),
-            None => system.pace.set(key, value),
+            None => system.settings.set(key, value),
         };
         read.map_err(|what| fault(line(key), format!("{key}: {what}")))?;
     }
@@ -111,8 +111,13 @@ fn algorithm(kind: &str, value: &Value) -> Result<String, String> {
     let name = match value.as_array().map(Vec::as_slice) {
         Some([Value::String(name)]) => name.as_str(),
         Some(list) if list.len() > 1 => {
+            let hierarchical = format!("{kind}=hierarchical");
+            let two = match hierarchical.parse::<CollectiveAlgorithms>() {
+                Ok(_) => format!(", or use --collective {hierarchical} with --ranks-per-host"),
+                Err(_) => String::new(),
+            };
             return Err(format!(
-                "it has {} dimensions, expected one; --collective {kind}=hierarchical and --ranks-per-host are for two",
+                "{} dimensions are not simulated; give one algorithm{two}",
                 list.len()
             ));
         }
@@ -134,29 +139,29 @@ fn algorithm(kind: &str, value: &Value) -> Result<String, String> {
     choice.parse::<CollectiveAlgorithms>().map(|_| choice)
 }
 
-impl CollectivePace {
+impl CollectiveSettings {
     /// Applies a key that is not an algorithm.
     fn set(&mut self, key: &str, value: &Value) -> Result<(), String> {
         let number = |most: f64| {
             let number = value.as_f64().filter(|number| (0.0..=most).contains(number));
-            number.ok_or_else(|| format!("{value}, expected a number from 0 to {most}"))
+            number.ok_or_else(|| format!("{value} is not a number in 0..={most}"))
         };
         let count = || {
             let count = value.as_u64().filter(|count| (1..=MOST_SPLITS).contains(count));
             let count = count.and_then(|count| u32::try_from(count).ok());
-            count.ok_or_else(|| format!("{value}, expected a whole number from 1 to {MOST_SPLITS}"))
+            count.ok_or_else(|| format!("{value} is not a whole number in 1..={MOST_SPLITS}"))
         };
         match key {
             "preferred-dataset-splits" => self.splits = count()?,
-            "active-chunks-per-dimension" => self.active = count()?,
+            "active-chunks-per-dimension" => self.active_splits = count()?,
             "endpoint-delay" => self.delay = Picos((number(MOST_NANOS)? * 1000.0).round() as u64),
             "local-mem-bw" => {
-                let rate = Rate((number(MOST_GBPS)? * 8e9).round() as u64);
+                let rate = Rate((number(MAX_GIGABYTES_PER_S)? * 8e9).round() as u64);
                 self.memory_rate = (rate.0 > 0).then_some(rate);
             }
-            // What these change is not simulated, so only their absence is.
+            // These features are not simulated, so they must be off.
             "model-shared-bus" | "roofline-enabled" | "replay-only" | "boost-mode" => {
-                if number(f64::MAX)? != 0.0 {
+                if value.as_f64() != Some(0.0) {
                     return Err(format!("{value} is not simulated, expected 0"));
                 }
             }
@@ -181,7 +186,7 @@ impl CollectivePace {
             | "local-mem-trace-filename" => {}
             _ => {
                 return Err(
-                    "it is not simulated; remove it, or describe the collective with --collective"
+                    "this key is not supported; remove it (collective algorithms can be given with --collective)"
                         .to_owned(),
                 );
             }

@@ -200,25 +200,26 @@ fn every_collective_ends_between_hosts_of_several_ranks() {
     }
 }
 
-/// A collective in parts, of which a rank runs one at a time, takes as long as so many collectives of
-/// their size one after another. Run at the same time, its parts overlap.
+/// A collective in splits, of which a rank runs one at a time, takes as long as so many collectives of
+/// their size one after another. Run at the same time, its splits overlap.
 #[test]
-fn parts_of_a_collective_follow_each_other() {
-    let lasts = |bytes: u64, count: u64, splits: u32, active: u32| {
+fn splits_of_a_collective_follow_each_other() {
+    let lasts = |bytes: u64, count: u64, splits: u32, active_splits: u32| {
         let nodes: Vec<Node> = (0..count).map(|id| collective(id, 0, bytes, "", &[])).collect();
-        let pace = CollectivePace { splits, active, ..CollectivePace::default() };
-        let options = ChakraOptions { pace, ..ChakraOptions::default() };
+        let settings =
+            CollectiveSettings { splits, active_splits, ..CollectiveSettings::default() };
+        let options = ChakraOptions { settings, ..ChakraOptions::default() };
         let (results, times) = run(&vec![nodes; 4], "{}", &options);
         (results.flows.len(), times.lasted_us)
     };
-    let parts = lasts(1 << 20, 1, 4, 1);
-    assert_eq!(parts, lasts(1 << 18, 4, 1, 1));
+    let in_turn = lasts(1 << 20, 1, 4, 1);
+    assert_eq!(in_turn, lasts(1 << 18, 4, 1, 1));
     let beside = lasts(1 << 20, 1, 4, 4);
-    assert_eq!(beside.0, parts.0);
-    assert!(beside.1 < 0.9 * parts.1, "{beside:?} {parts:?}");
+    assert_eq!(beside.0, in_turn.0);
+    assert!(beside.1 < 0.9 * in_turn.1, "{beside:?} {in_turn:?}");
     let two = lasts(1 << 20, 1, 4, 2);
-    assert!(beside.1 <= two.1 && two.1 < parts.1, "{two:?}");
-    // Every part has a byte at least, and a barrier is not divided.
+    assert!(beside.1 <= two.1 && two.1 < in_turn.1, "{two:?}");
+    // Every split has a byte at least, and a barrier is not divided.
     assert_eq!(lasts(3, 1, 9, 1).0, lasts(1, 3, 1, 1).0);
 }
 
@@ -227,9 +228,9 @@ fn parts_of_a_collective_follow_each_other() {
 #[test]
 fn endpoints_and_reductions_take_their_time() {
     let lasts = |delay, memory_rate, hosts: u32| {
-        let pace = CollectivePace { delay, memory_rate, ..CollectivePace::default() };
+        let settings = CollectiveSettings { delay, memory_rate, ..CollectiveSettings::default() };
         let placement = Placement { ranks_per_host: 8 / hosts, ..Placement::default() };
-        let options = ChakraOptions { pace, placement, ..ChakraOptions::default() };
+        let options = ChakraOptions { settings, placement, ..ChakraOptions::default() };
         // A message to another host, so that there is something to simulate.
         let mut all = vec![vec![collective(0, 0, 80_000, "1", &[])]; 8];
         all[0].push(message(1, true, 8, 0, &[0]));
@@ -267,13 +268,13 @@ fn system_files_of_astra_sim_describe_collectives() {
         "roofline-enabled": 0
     }"#;
     let system = system::parse("s.json", text).expect("a system");
-    let pace = CollectivePace {
+    let settings = CollectiveSettings {
         splits: 4,
-        active: 2,
+        active_splits: 2,
         delay: Picos::nanos(10),
         memory_rate: Some(Rate::gbps(26_800)),
     };
-    assert_eq!(system.pace, pace);
+    assert_eq!(system.settings, settings);
     let chosen = "all-reduce=double-binary-tree,all-gather=direct,reduce-scatter=halving-doubling,all-to-all=ring";
     let chosen: CollectiveAlgorithms = chosen.parse().expect("known");
     for kind in [0, 2, 6, 7].map(|number| super::collective(number).expect("a kind")) {
@@ -285,7 +286,7 @@ fn system_files_of_astra_sim_describe_collectives() {
         (error("[]"), "expected a map at line 1 column 0; expected a system file of ASTRA-sim"),
         (
             error("{\n\"all-reduce-implementation\": [\"ring\", \"ring\"]}"),
-            "s.json:2: all-reduce-implementation: it has 2 dim",
+            "s.json:2: all-reduce-implementation: 2 dimensions are not simulated; give one algorithm, or use --collective all-reduce=hierarchical",
         ),
         (
             error(r#"{"all-reduce-implementation": ["direct4"]}"#),
@@ -305,7 +306,7 @@ fn system_files_of_astra_sim_describe_collectives() {
         ),
         (
             error(r#"{"all-reduce-implementation-custom": ["x"]}"#),
-            "all-reduce-implementation-custom: it is not simulated",
+            "all-reduce-implementation-custom: this key is not supported; remove it",
         ),
         (
             error(r#"{"model-shared-bus": 1}"#),
@@ -318,10 +319,13 @@ fn system_files_of_astra_sim_describe_collectives() {
         ),
         (
             error(r#"{"preferred-dataset-splits": 0}"#),
-            "preferred-dataset-splits: 0, expected a whole number from 1 to 65536",
+            "preferred-dataset-splits: 0 is not a whole number in 1..=65536",
         ),
-        (error(r#"{"endpoint-delay": -1}"#), "endpoint-delay: -1, expected a number from 0 to"),
-        (error(r#"{"local-mem-bw": "3"}"#), "local-mem-bw: \"3\", expected a number from 0 to"),
+        (
+            error(r#"{"endpoint-delay": -1}"#),
+            "endpoint-delay: -1 is not a number in 0..=1000000000",
+        ),
+        (error(r#"{"local-mem-bw": "3"}"#), "local-mem-bw: \"3\" is not a number in 0..=1000000"),
     ] {
         assert!(message.contains(expected), "{message}\nexpected {expected}");
     }
@@ -342,7 +346,7 @@ fn computations_of_the_host_run_beside_those_of_the_accelerator() {
 
 /// PyTorch's traces have a node for the call of `c10d`, and one for the kernel that it starts.
 #[test]
-fn calls_of_the_host_communicate_by_their_kernels() {
+fn host_calls_of_collectives_send_no_messages() {
     let attr = [("is_cpu_op", Value::Bool(true)), ("seq_id", Value::Int64(-1))];
     let call = |kind| Node { duration_micros: 40, ..node(0, "c10d::broadcast_", kind, &[], &attr) };
     for kind in [5, 6, 7] {

@@ -36,7 +36,7 @@ pub struct Training {
     /// Width of the feed-forward part of a layer, which has three matrices (default 28672).
     #[arg(long, default_value_t = Self::default().feed_forward, hide_default_value = true)]
     pub feed_forward: u64,
-    /// Words that the model knows (default 32000).
+    /// Vocabulary size, tokens (default 32000).
     #[arg(long, default_value_t = Self::default().vocabulary, hide_default_value = true)]
     pub vocabulary: u64,
     /// Tokens of a sequence; a microbatch is one sequence (default 4096).
@@ -45,16 +45,16 @@ pub struct Training {
     /// Microbatches of a step (default 8).
     #[arg(long, default_value_t = Self::default().microbatches, hide_default_value = true)]
     pub microbatches: u32,
-    /// Ranks that share each layer (tensor parallel) (default 8).
+    /// Tensor-parallel degree: ranks that share each layer (default 8).
     #[arg(long, default_value_t = Self::default().tensor, hide_default_value = true)]
     pub tensor: u32,
     /// Stages of the pipeline (default 4).
     #[arg(long, default_value_t = Self::default().pipeline, hide_default_value = true)]
     pub pipeline: u32,
-    /// Copies of the model, each with data of its own (default 2).
+    /// Data-parallel degree: copies of the model, each with data of its own (default 2).
     #[arg(long, default_value_t = Self::default().data, hide_default_value = true)]
     pub data: u32,
-    /// Most bytes of gradients that are reduced together (default 100 MiB).
+    /// Largest gradient bucket, bytes (default 100 MiB).
     #[arg(long, default_value_t = Self::default().bucket, hide_default_value = true)]
     pub bucket: u64,
     /// Rate at which an accelerator computes, Tflop/s (default 400).

@@ -77,8 +77,8 @@ pub(super) fn parse(file: &str, bytes: &[u8]) -> Result<Schedule, FormatError> {
         waits: Vec::new(),
         names: Names::Numbers(file.to_owned()),
     };
-    // Bytes that no rank has so far: a short file with the operations of one rank for all of them
-    // would need much memory.
+    // Bytes of the body that no rank has claimed. Without this limit, a short file whose ranks share
+    // one range would need unbounded memory.
     let mut left = body.0.len();
     for rank in 0..ranks {
         let entry = 6 + 16 * rank as usize;
@@ -89,7 +89,8 @@ pub(super) fn parse(file: &str, bytes: &[u8]) -> Result<Schedule, FormatError> {
         let part = body.range(begin, end).ok_or_else(|| cut(&format!("rank {rank}")))?;
         left = left.checked_sub(part.0.len()).ok_or_else(|| {
             fault(format!(
-                "rank {rank}: its operations are a part of another rank's; make the file again with txt2bin"
+                "the operations of ranks 0 to {rank} add up to more bytes than the file has, so they overlap; convert the \
+                 text schedule again with txt2bin"
             ))
         })?;
         let end = (rank, ranks);

@@ -9,7 +9,7 @@ use super::times::MessageTimes;
 use super::{Kind, NONE, Operation, PS, Placement, Schedule};
 use crate::Picos;
 use crate::formats::FormatError;
-use crate::workload::Lists;
+use crate::workload::IndexLists;
 
 /// Maximum number of operations that an error names.
 const SHOWN: usize = 8;
@@ -95,18 +95,18 @@ pub(super) fn replay(
 struct Matching {
     /// Receive of each send, as far as it is known.
     receives: Vec<u32>,
-    /// Channel of each send and receive. `NONE` stands for those that have no choice: their receive
-    /// is known from the beginning.
+    /// Channel of each send and receive. `NONE` if only one send and one receive have this source and
+    /// tag: `new` has matched them already.
     channels: Vec<u32>,
-    queues: Vec<Channel>,
+    channel_queues: Vec<Channel>,
 }
 
 /// The messages and receives of a rank that have one source and tag. The whole rank is one channel
 /// if it has a receive from any source or with any tag.
 #[derive(Default)]
 struct Channel {
-    /// Receives without a message, and (next field) messages without a receive with the times and
-    /// depths of their arrival, in their order.
+    /// Receives without a message, and (next field) messages without a receive with the time and
+    /// chain length of their arrival, in their order.
     posted: VecDeque<u32>,
     unexpected: VecDeque<(u32, (Picos, u32))>,
 }
@@ -125,16 +125,16 @@ impl Matching {
                 is_any[operation.rank as usize] |= from.is_none() || tag.is_none();
             }
         }
-        let of_ranks = Lists::new(is_any.len(), || {
+        let of_ranks = IndexLists::new(is_any.len(), || {
             let all = (0..).zip(operations);
             all.filter_map(|(place, operation)| Some((receiver(operation)?, place)))
         });
         let mut matching = Self {
             receives: vec![NONE; operations.len()],
             channels: vec![NONE; operations.len()],
-            queues: Vec::new(),
+            channel_queues: Vec::new(),
         };
-        // Source, tag, whether it is the receive, and the operation.
+        // Sort key: source, tag, is-receive, operation index.
         let mut all: Vec<(u32, u64, bool, u32)> = Vec::new();
         for (rank, &is_any) in (0..).zip(&is_any) {
             all.clear();
@@ -146,7 +146,7 @@ impl Matching {
                 }
                 _ => (0, 0, false, place),
             };
-            all.extend(of_ranks.of(rank).iter().map(|&place| key(place)));
+            all.extend(of_ranks.get(rank).iter().map(|&place| key(place)));
             all.sort_unstable();
             for channel in all.chunk_by(|one, next| (one.0, one.1) == (next.0, next.1)) {
                 match *channel {
@@ -161,16 +161,18 @@ impl Matching {
     }
 
     fn add_channel(&mut self, operations: impl Iterator<Item = u32>) {
-        // There are no more channels than operations.
-        let channel = self.queues.len() as u32;
-        self.queues.push(Channel::default());
+        // The cast cannot overflow, because every channel has an operation and those have u32 indices.
+        let channel = self.channel_queues.len() as u32;
+        self.channel_queues.push(Channel::default());
         operations.for_each(|place| self.channels[place as usize] = channel);
     }
 
-    /// Matches a message that begins to leave, and arrives at `arrived`, with a receive. Returns
-    /// `None` if its receive was not posted yet.
+    /// Matches a send, whose message arrives at `arrived` (time, chain length). Returns its receive,
+    /// which may not be posted yet if the pair was known in advance. Returns `None` and queues the
+    /// message if no posted receive fits.
     fn send(&mut self, schedule: &Schedule, send: u32, arrived: (Picos, u32)) -> Option<u32> {
-        let Some(channel) = self.queues.get_mut(self.channels[send as usize] as usize) else {
+        let Some(channel) = self.channel_queues.get_mut(self.channels[send as usize] as usize)
+        else {
             return Some(self.receives[send as usize]);
         };
         let fits = |&receive: &u32| fits(schedule, send, receive);
@@ -183,10 +185,11 @@ impl Matching {
         receive
     }
 
-    /// Matches a receive that is posted. Returns when its message arrives, if a message that was
-    /// sent before waited for this receive.
+    /// Matches a posted receive with the first queued message that fits, and returns that message's
+    /// arrival. If none fits, queues the receive and returns `None`. Also returns `None` if the pair
+    /// was known in advance: its send schedules the arrival.
     fn post(&mut self, schedule: &Schedule, receive: u32) -> Option<(Picos, u32)> {
-        let channel = self.queues.get_mut(self.channels[receive as usize] as usize)?;
+        let channel = self.channel_queues.get_mut(self.channels[receive as usize] as usize)?;
         let fits = |&(send, _): &(u32, (Picos, u32))| fits(schedule, send, receive);
         let found = channel.unexpected.iter().position(fits);
         match found.and_then(|at| channel.unexpected.remove(at)) {
@@ -220,17 +223,17 @@ struct Run<'a> {
     /// Number of operations that each operation still waits for.
     missing: Vec<u32>,
     /// Operations that wait for the beginning of each operation, and (next field) for its end.
-    after_begin: Lists,
-    after_end: Lists,
+    after_begin: IndexLists,
+    after_end: IndexLists,
     ended: Vec<bool>,
     /// True for receives that were posted, or whose message has arrived: the other half ends them.
     is_half_done: Vec<bool>,
-    /// Events: their time, the messages behind which they come, and what happens to an operation.
+    /// Pending events: time, length of the chain of messages before the event, kind, operation.
     due: BinaryHeap<Reverse<(Picos, u32, OperationEvent, u32)>>,
-    /// Length of the longest chain of messages of which the current event is the end. Messages
-    /// between hosts take no time here. Those behind fewer others come first, so that they match as
-    /// over a network on which all take equally long.
-    depth: u32,
+    /// Length of the longest chain of messages between hosts that leads to the current event. It
+    /// orders events at one time, so that messages, which take no time here, match as on a network
+    /// where every message takes equally long.
+    chain_length: u32,
     /// Time from which each processor of a rank is free; `None` is the one that copies messages.
     processors: HashMap<(u32, Option<u32>), Picos>,
     messages: Messages<'a>,
@@ -251,7 +254,7 @@ impl<'a> Run<'a> {
             ended: vec![false; count],
             is_half_done: vec![false; count],
             due: BinaryHeap::new(),
-            depth: 0,
+            chain_length: 0,
             processors: HashMap::new(),
             messages,
         };
@@ -267,8 +270,8 @@ impl<'a> Run<'a> {
     /// Runs until no event is left. Returns the time of the last one.
     fn finish(&mut self, record: Record<'_>) -> Picos {
         let mut last = Picos::ZERO;
-        while let Some(Reverse((now, depth, what, place))) = self.due.pop() {
-            (last, self.depth) = (now, depth);
+        while let Some(Reverse((now, chain_length, what, place))) = self.due.pop() {
+            (last, self.chain_length) = (now, chain_length);
             match what {
                 OperationEvent::Arrives => self.complete_half(now, place),
                 OperationEvent::Begins => self.begin(now, place, record),
@@ -282,21 +285,21 @@ impl<'a> Run<'a> {
     }
 
     fn schedule_event(&mut self, at: Picos, what: OperationEvent, place: u32) {
-        self.due.push(Reverse((at, self.depth, what, place)));
+        self.due.push(Reverse((at, self.chain_length, what, place)));
     }
 
     /// Adds the arrival of the message of a receive.
-    fn schedule_arrival(&mut self, (at, depth): (Picos, u32), receive: u32) {
-        self.due.push(Reverse((at, depth, OperationEvent::Arrives, receive)));
+    fn schedule_arrival(&mut self, (at, chain_length): (Picos, u32), receive: u32) {
+        self.due.push(Reverse((at, chain_length, OperationEvent::Arrives, receive)));
     }
 
     fn release(&mut self, now: Picos, started: bool, place: u32) {
         let lists = if started { &self.after_begin } else { &self.after_end };
-        for &waiting in lists.of(place) {
+        for &waiting in lists.get(place) {
             let missing = &mut self.missing[waiting as usize];
             *missing -= 1;
             if *missing == 0 {
-                self.due.push(Reverse((now, self.depth, OperationEvent::Begins, waiting)));
+                self.due.push(Reverse((now, self.chain_length, OperationEvent::Begins, waiting)));
             }
         }
     }
@@ -331,20 +334,24 @@ impl<'a> Run<'a> {
                 record(rank, Activity::Communicates, from, sent);
                 record(to, Activity::Communicates, from, arrived);
                 let crosses = !self.placement.is_inner(rank, to);
-                let (there, back, receive) = match &mut self.messages {
+                let (arrival_chain, ack_chain, receive) = match &mut self.messages {
                     Messages::Recorded { receives, .. } => {
-                        (self.depth, self.depth, Some(receives[place as usize]))
+                        (self.chain_length, self.chain_length, Some(receives[place as usize]))
                     }
                     Messages::Matching(matching) => {
                         // The acknowledgement takes as long as the message.
-                        let there = self.depth.saturating_add(u32::from(crosses));
-                        let back = there.saturating_add(u32::from(crosses));
-                        (there, back, matching.send(self.schedule, place, (arrived, there)))
+                        let arrival_chain = self.chain_length.saturating_add(u32::from(crosses));
+                        let ack_chain = arrival_chain.saturating_add(u32::from(crosses));
+                        (
+                            arrival_chain,
+                            ack_chain,
+                            matching.send(self.schedule, place, (arrived, arrival_chain)),
+                        )
                     }
                 };
-                self.due.push(Reverse((sent.max(now), back, OperationEvent::Ends, place)));
+                self.due.push(Reverse((sent.max(now), ack_chain, OperationEvent::Ends, place)));
                 if let Some(receive) = receive {
-                    self.schedule_arrival((arrived.max(now), there), receive);
+                    self.schedule_arrival((arrived.max(now), arrival_chain), receive);
                 }
             }
             Kind::Receive { .. } => {
@@ -353,7 +360,7 @@ impl<'a> Run<'a> {
                     Messages::Recorded { .. } => None,
                 };
                 if let Some(arrived) = arrives {
-                    self.schedule_arrival(arrived.max((now, self.depth)), place);
+                    self.schedule_arrival(arrived.max((now, self.chain_length)), place);
                 }
                 self.complete_half(now, place);
             }
@@ -424,7 +431,7 @@ impl<'a> Run<'a> {
             }
             return Err(schedule.fault(circle[0], what));
         }
-        let unexpected = matching.queues.iter().flat_map(|channel| &channel.unexpected);
+        let unexpected = matching.channel_queues.iter().flat_map(|channel| &channel.unexpected);
         let Some((send, _)) = unexpected.min() else { return Ok(()) };
         let what = match schedule.operations[*send as usize].kind {
             Kind::Send { to, tag, .. } => format!(
@@ -477,8 +484,8 @@ impl<'a> Run<'a> {
 }
 
 /// Returns the operations that wait for the beginning of each operation (`started`), or for its end.
-fn dependents(schedule: &Schedule, started: bool) -> Lists {
-    Lists::new(schedule.operations.len(), || {
+fn dependents(schedule: &Schedule, started: bool) -> IndexLists {
+    IndexLists::new(schedule.operations.len(), || {
         let waits = schedule.waits.iter().filter(move |wait| wait.started == started);
         waits.map(|wait| (wait.before, wait.of))
     })

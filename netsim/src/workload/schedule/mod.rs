@@ -6,9 +6,9 @@
 //! they may begin.
 //!
 //! Messages and receives are matched in advance, as if the network took no time: by source and tag,
-//! in the order in which messages are sent and receives posted. At the same time, what comes behind
-//! fewer messages is first. So a schedule that ends over a network without delays ends over every
-//! network.
+//! in the order in which messages are sent and receives posted. Of two events at one time, the one
+//! after the shorter chain of messages comes first, as on a network where every message takes equally
+//! long. So a schedule that ends over a network without delays ends over every network.
 
 pub(super) mod matching;
 mod times;

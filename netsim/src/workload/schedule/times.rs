@@ -39,7 +39,7 @@ pub struct RankTimes {
     /// Remaining time.
     pub waiting_us: f64,
     /// Times at which the rank begins to wait (0), to communicate (1) or to compute (2), with that
-    /// number. Sixteen ranks at equal distances have it, and only so many changes.
+    /// number. Recorded for at most 16 evenly spaced ranks, with at most 2048 changes each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timeline: Vec<(f64, u8)>,
 }

@@ -1,43 +1,43 @@
-//! What limits a simulated job: its computations, its pipeline, a kind of link, or the transport.
+//! The bottleneck of a simulated job: its computations, its pipeline, a kind of link, or the transport.
 
 use core::fmt;
 
 use super::{LinkLoad, Run};
 
-/// What limits a job. The rules are in [`Limit::of`].
+/// The bottleneck of a job. [`Bottleneck::of`] describes the rules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Limit {
-    /// The ranks compute most of the time.
+pub enum Bottleneck {
+    /// Over all ranks, computing plus exposed communication takes at least as long as waiting.
     Computation,
-    /// The ranks wait for each other most of the time.
+    /// Over all ranks, waiting takes longer than computing plus exposed communication.
     OtherRanks,
-    /// A link of a host carries messages for as long as the network makes the job longer.
+    /// A host link needs at least four fifths of the network's cost to send its bytes.
     HostLink,
-    /// So does a link between switches.
+    /// A link between switches needs at least four fifths of the network's cost to send its bytes.
     SwitchLink,
-    /// Two such links do one after the other.
+    /// The busiest host link and the busiest switch link together need that long.
     HostAndSwitchLinks,
-    /// No links do: latency, congestion control and retransmissions take the time.
+    /// No link is busy that long: latency, congestion control or retransmissions take the time.
     Transport,
 }
 
-/// Share of a job's time below which the network does not limit it.
-const LITTLE: f64 = 0.1;
-/// Share of the time that the network costs which a link must be busy to be its cause. Congestion
-/// control keeps links of a fat tree at some 90 % of their rate.
-const BUSY: f64 = 0.8;
+/// Share of a job's time up to which the network is not its bottleneck.
+const MIN_NETWORK_SHARE: f64 = 0.1;
+/// A link is the bottleneck if sending its bytes takes at least this share of the time that the network
+/// adds to the job. Congestion control keeps links of a fat tree at some 90 % of their rate.
+const MIN_LINK_SHARE: f64 = 0.8;
 
-impl Limit {
-    /// Returns what limits a job; `None` if the run has no job, or did not record its links.
+impl Bottleneck {
+    /// Returns the bottleneck of a job; `None` if the run has no job, or did not record its links.
     ///
-    /// If the network costs a tenth of the time at most, it is what the ranks do most of the time. Otherwise
-    /// it is the kind of the link that needs longest for its bytes, if that is four fifths at
-    /// least of the time that the network costs; or both kinds, if their busiest links need so long together;
-    /// or the transport.
+    /// If the network adds at most a tenth of the job's time, the result is `Computation` or
+    /// `OtherRanks`. Otherwise it is the kind of the busiest link, if that link needs at least four
+    /// fifths of the added time for its bytes; then both kinds, if their busiest links together need
+    /// that long; else `Transport`.
     #[must_use]
     pub fn of(run: &Run) -> Option<Self> {
         let times = run.job_times.as_ref()?;
-        if times.network_share() <= LITTLE {
+        if times.network_share() <= MIN_NETWORK_SHARE {
             let sum = |of: fn(&crate::workload::RankTimes) -> f64| -> f64 {
                 times.ranks.iter().map(of).sum()
             };
@@ -46,7 +46,7 @@ impl Limit {
             return Some(if is_busy { Self::Computation } else { Self::OtherRanks });
         }
         let (host, switch) = (busiest(run, false)?, busiest(run, true).unwrap_or(0.0));
-        let needed = BUSY * (times.lasted_us - times.without_network_us);
+        let needed = MIN_LINK_SHARE * (times.lasted_us - times.without_network_us);
         Some(match (host.max(switch) >= needed, host + switch >= needed) {
             (true, _) if switch > host => Self::SwitchLink,
             (true, _) => Self::HostLink,
@@ -56,15 +56,15 @@ impl Limit {
     }
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for Bottleneck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Computation => "computation",
             Self::OtherRanks => "waiting for other ranks",
-            Self::HostLink => "links of hosts",
-            Self::SwitchLink => "links between switches",
-            Self::HostAndSwitchLinks => "links of hosts and between switches, in turn",
-            Self::Transport => "latency and congestion control",
+            Self::HostLink => "host links",
+            Self::SwitchLink => "switch links",
+            Self::HostAndSwitchLinks => "host links and switch links in turn",
+            Self::Transport => "transport (latency, congestion control, retransmissions)",
         })
     }
 }
@@ -101,19 +101,19 @@ mod tests {
 
     /// A link of 8 Gb/s carries a byte in a nanosecond.
     #[test]
-    fn the_link_that_is_busy_as_long_as_the_network_costs_limits_a_job() {
-        let of = |without, links: &[(u8, u64)]| Limit::of(&run(without, links));
-        assert_eq!(of(50.0, &[(0, 45_000), (1, 30_000)]), Some(Limit::HostLink));
-        assert_eq!(of(50.0, &[(0, 45_000), (1, 46_000)]), Some(Limit::SwitchLink));
-        assert_eq!(of(50.0, &[(0, 39_000), (1, 2_000)]), Some(Limit::HostAndSwitchLinks));
-        assert_eq!(of(50.0, &[(0, 37_000), (1, 2_000)]), Some(Limit::Transport));
-        assert_eq!(of(91.0, &[(0, 99_000)]), Some(Limit::Computation));
+    fn the_busiest_kind_of_link_limits_a_job() {
+        let of = |without, links: &[(u8, u64)]| Bottleneck::of(&run(without, links));
+        assert_eq!(of(50.0, &[(0, 45_000), (1, 30_000)]), Some(Bottleneck::HostLink));
+        assert_eq!(of(50.0, &[(0, 45_000), (1, 46_000)]), Some(Bottleneck::SwitchLink));
+        assert_eq!(of(50.0, &[(0, 39_000), (1, 2_000)]), Some(Bottleneck::HostAndSwitchLinks));
+        assert_eq!(of(50.0, &[(0, 37_000), (1, 2_000)]), Some(Bottleneck::Transport));
+        assert_eq!(of(91.0, &[(0, 99_000)]), Some(Bottleneck::Computation));
         assert_eq!(of(50.0, &[]), None);
-        assert_eq!(Limit::of(&Run::default()), None);
+        assert_eq!(Bottleneck::of(&Run::default()), None);
         let mut idle = run(95.0, &[]);
         for rank in idle.job_times.iter_mut().flat_map(|times| &mut times.ranks) {
             (rank.computing_us, rank.waiting_us) = (40.0, 60.0);
         }
-        assert_eq!(Limit::of(&idle), Some(Limit::OtherRanks));
+        assert_eq!(Bottleneck::of(&idle), Some(Bottleneck::OtherRanks));
     }
 }
