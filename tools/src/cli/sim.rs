@@ -269,7 +269,7 @@ fn schedule(args: &SimArgs) -> Option<&Path> {
 /// Options of GOAL schedules and Chakra traces.
 #[derive(Args, Clone, PartialEq, Debug, Default)]
 struct ScheduleArgs {
-    /// Ranks of a schedule or of traces on each host, which share its card: rank r is on host r / N [default: 1].
+    /// Ranks of a schedule or of traces on each host, which share its NIC: rank r is on host r / N [default: 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ranks_per_host: Option<u32>,
     /// Rate between ranks of one host [default: 3600G, that of NVLink 4].
@@ -288,7 +288,8 @@ struct ScheduleArgs {
     /// Most bytes of a message of such a collective: `1MiB` [default: no limit].
     #[arg(long, value_name = "BYTES")]
     chunk: Option<Bytes>,
-    /// System file of ASTRA-sim (system.json): algorithms, parts and delays of such collectives; --collective goes before it.
+    /// ASTRA-sim system file (system.json) with the algorithms, splits and delays of the collectives of Chakra traces.
+    /// --collective overrides its algorithms.
     #[arg(long, value_name = "FILE")]
     system: Option<PathBuf>,
 }
@@ -324,8 +325,8 @@ impl ScheduleArgs {
         ];
         if of_collectives.contains(&true) {
             return Err(Failure::usage(
-                "--comm-groups, --collective, --chunk and --system are for the collectives of Chakra traces; a GOAL schedule \
-                 has none",
+                "--comm-groups, --collective, --chunk and --system apply to Chakra traces (.et): a GOAL schedule has no \
+                 collectives; remove them",
             ));
         }
         Ok(WorkloadFile::Goal(GoalTable { file, ranks_per_host, inner_gbps, inner_latency_ns }))
@@ -416,7 +417,8 @@ fn load(args: &SimArgs) -> Result<WorkloadTable, Failure> {
     }
     if args.schedule != ScheduleArgs::default() {
         return Err(Failure::usage(
-            "the options of ranks and collectives are for GOAL schedules (.goal, .bin) and Chakra traces (.et)",
+            "--ranks-per-host, --collective and the like need a .goal, .bin or .et file; for a training load write them as keys: \
+             training:8,ranks_per_host=8",
         ));
     }
     if let Some(trace) = &args.trace {

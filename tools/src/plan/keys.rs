@@ -52,7 +52,7 @@ impl Keys {
     }
 
     /// Returns whether a key has this word as its value.
-    pub(super) fn is_of(&self, key: &str, word: &str) -> bool {
+    pub(super) fn has_value(&self, key: &str, word: &str) -> bool {
         self.left.get(key).and_then(Value::as_str) == Some(word)
     }
 

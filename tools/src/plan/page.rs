@@ -204,15 +204,15 @@ fn the_page_of_plans_is_up_to_date() {
     let tables = [("GoalTable", workload), ("ChakraTable", workload)];
     all.extend(variants(workload, "WorkloadFile", &tables));
     let transformer = include_str!("../../../netsim/src/workload/chakra/transformer.rs");
-    all.extend(variants(workload, "TrainingKind", &[("Training", transformer)]));
+    all.extend(variants(workload, "GeneratedJob", &[("Training", transformer)]));
     made += "\n## `[workload]`\n";
     made += &kinds("kind", &all);
     made += &shared(
         pattern,
         "JobOptions",
-        "Every kind without a file, but `training`, has these keys, too:",
+        "Generated loads other than `training` also have these keys:",
     );
-    made += &shared(workload, "RankTable", "`training` has these:");
+    made += &shared(workload, "TrainingOptions", "`training` also has these keys:");
 
     made += NETWORK;
     let options = keys(body(network, "struct NetworkOptions"));

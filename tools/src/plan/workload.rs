@@ -35,14 +35,14 @@ pub enum WorkloadTable {
 /// A step of training, whose ranks run on hosts.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TrainingTable {
-    kind: TrainingKind,
-    ranks: RankTable,
+    kind: GeneratedJob,
+    ranks: TrainingOptions,
 }
 
 /// The kind of a job that the program generates.
 #[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum TrainingKind {
+enum GeneratedJob {
     /// A step of training a transformer: tensor parallel, a pipeline, and data parallel. The defaults
     /// are a model of 70 billion parameters.
     Training(Training),
@@ -51,12 +51,12 @@ enum TrainingKind {
 /// Keys of the ranks of a training step and of their collectives.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
-struct RankTable {
+struct TrainingOptions {
     /// Algorithms of collectives, such as `all-reduce=tree,all-gather=direct` (default `ring` where possible).
     collective: Option<String>,
     /// Longest message of a collective (default no limit).
     chunk: Option<Bytes>,
-    /// Ranks of a host, which share its card (default `tensor`).
+    /// Ranks of a host, which share its NIC (default `tensor`).
     ranks_per_host: Option<u32>,
     /// Rate between ranks of a host, Gb/s (default 3600, NVLink 4).
     inner_gbps: Option<f64>,
@@ -66,7 +66,7 @@ struct RankTable {
 
 impl TrainingTable {
     fn build(&self, hosts: u32) -> Result<Load, SceneError> {
-        let (TrainingKind::Training(training), ranks) = (&self.kind, &self.ranks);
+        let (GeneratedJob::Training(training), ranks) = (&self.kind, &self.ranks);
         let per_host = ranks.ranks_per_host.or(Some(training.tensor));
         let placement = placement(per_host, ranks.inner_gbps, ranks.inner_latency_ns)?;
         let options = chakra_options(placement, ranks.collective.as_deref(), ranks.chunk)?;
@@ -110,7 +110,7 @@ pub enum WorkloadFile {
 pub struct GoalTable {
     /// File or folder, relative to the plan.
     pub file: PathBuf,
-    /// Ranks of a host, which share its card (default 1).
+    /// Ranks of a host, which share its NIC (default 1).
     pub ranks_per_host: Option<u32>,
     /// Rate between ranks of a host, Gb/s (default 3600, NVLink 4).
     pub inner_gbps: Option<f64>,
@@ -129,9 +129,9 @@ pub struct ChakraTable {
     pub collective: Option<String>,
     /// Longest message of a collective (default no limit).
     pub chunk: Option<Bytes>,
-    /// System file of ASTRA-sim, relative to the plan: algorithms, parts and delays of collectives.
+    /// System file of ASTRA-sim, relative to the plan: algorithms, splits and delays of collectives.
     pub system: Option<PathBuf>,
-    /// Ranks of a host, which share its card (default 1).
+    /// Ranks of a host, which share its NIC (default 1).
     pub ranks_per_host: Option<u32>,
     /// Rate between ranks of a host, Gb/s (default 3600, NVLink 4).
     pub inner_gbps: Option<f64>,
@@ -183,7 +183,7 @@ impl WorkloadTable {
         if keys.has("file") && !keys.has("kind") {
             keys.set("kind", "matrix");
         }
-        if keys.is_of("kind", "training") {
+        if keys.has_value("kind", "training") {
             let ranks = keys.take()?;
             let training = Self::Training(TrainingTable { ranks, kind: keys.take_kind("kind")? });
             return keys.finish().map(|()| training);

@@ -187,8 +187,8 @@ fn timelines(run: &Run, of: &str) -> Option<Gantt> {
     })
 }
 
-/// Lists how long each job took, which share the network costs, and what limits it. Returns `None` if no
-/// run has a job.
+/// Lists how long each job took, the network's share of that time, and the bottleneck. Returns `None` if
+/// no run has a job.
 fn jobs(runs: &[Run]) -> Option<ReportTable> {
     let names = parameter_names(runs);
     let metrics =
@@ -213,22 +213,22 @@ fn jobs(runs: &[Run]) -> Option<ReportTable> {
         "seed",
         "time (ms)",
         "without network (ms)",
-        "network costs (%)",
-        "exposed: mean (us)",
-        "most (us)",
-        "busiest link of a host (%)",
-        "between switches (%)",
-        "what limits",
+        "network share (%)",
+        "mean exposed (us)",
+        "max exposed (us)",
+        "busiest host link (%)",
+        "busiest switch link (%)",
+        "bottleneck",
     ];
     (!rows.is_empty()).then(|| ReportTable {
-        title: "Jobs: what the network costs, and what limits them".to_owned(),
+        title: "Jobs: cost of the network, and bottlenecks".to_owned(),
         head: names.into_iter().chain(columns.map(str::to_owned)).collect(),
         rows,
         folded: false,
     })
 }
 
-/// Lists how much of their time the links of each kind and plane carried bytes.
+/// Lists the utilization of the links of each kind and plane.
 fn link_use(run: &Run, of: &str) -> Option<ReportTable> {
     /// Tier, whether the links lead down, and plane.
     type Kind = (u8, bool, Option<u32>);
@@ -264,8 +264,10 @@ fn link_use(run: &Run, of: &str) -> Option<ReportTable> {
     });
     let rows: Vec<Vec<String>> = rows.collect();
     (!rows.is_empty()).then(|| ReportTable {
-        title: format!("Use of links: share of the job's time that their bytes need{of}"),
-        head: ["links", "plane", "number", "mean (%)", "busiest (%)", "name"]
+        title: format!(
+            "Link utilization: time to send a link's bytes at its rate, as a share of the job's time{of}"
+        ),
+        head: ["kind", "plane", "links", "mean (%)", "busiest (%)", "busiest link"]
             .map(str::to_owned)
             .to_vec(),
         rows,
@@ -276,7 +278,8 @@ fn link_use(run: &Run, of: &str) -> Option<ReportTable> {
 /// Largest number of ranks of which each has a row.
 const RANKS: usize = 64;
 
-/// Lists what the ranks of a schedule did: all of them, or the extremes of many.
+/// Lists the times that each rank of a schedule computed, communicated and waited. If there are many
+/// ranks, lists the minimum, mean and maximum of each time.
 fn ranks(run: &Run, of: &str) -> Option<ReportTable> {
     let job = run.job_times.as_ref()?;
     let columns: [fn(&RankTimes) -> f64; 3] =
@@ -291,14 +294,15 @@ fn ranks(run: &Run, of: &str) -> Option<ReportTable> {
     } else {
         let values = |column: fn(&RankTimes) -> f64| job.ranks.iter().map(column);
         vec![
-            row("least".to_owned(), &|of| values(of).fold(f64::INFINITY, f64::min)),
+            row("minimum".to_owned(), &|of| values(of).fold(f64::INFINITY, f64::min)),
             row("mean".to_owned(), &|of| values(of).sum::<f64>() / job.ranks.len() as f64),
-            row("most".to_owned(), &|of| values(of).fold(0.0, f64::max)),
+            row("maximum".to_owned(), &|of| values(of).fold(0.0, f64::max)),
         ]
     };
+    let each = if job.ranks.len() > RANKS { " (each column on its own)" } else { "" };
     Some(ReportTable {
         title: format!(
-            "Ranks: the job took {} us, and {} us over a network without delays{of}",
+            "Ranks: the job took {} us, and {} us over a network without delays{each}{of}",
             number(job.lasted_us),
             number(job.without_network_us)
         ),

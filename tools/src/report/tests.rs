@@ -60,7 +60,7 @@ fn job(cc: &str) -> Run {
 }
 
 #[test]
-fn a_report_of_jobs_says_what_limits_them() {
+fn a_report_of_jobs_names_the_bottleneck() {
     let document = from_runs("Jobs", &[], &[job("nscc")], &[]);
     let table = |title: &str| {
         let found = document.tables.iter().find(|table| table.title.starts_with(title));
@@ -69,20 +69,9 @@ fn a_report_of_jobs_says_what_limits_them() {
     let row = table("Jobs: ").remove(0);
     assert_eq!(
         row,
-        [
-            "nscc",
-            "0",
-            "1000",
-            "400",
-            "60",
-            "500000",
-            "500000",
-            "50",
-            "90",
-            "links between switches"
-        ]
+        ["nscc", "0", "1000", "400", "60", "500000", "500000", "50", "90", "switch links"]
     );
-    let links = table("Use of links");
+    let links = table("Link utilization");
     assert_eq!(links[0], ["hosts to leaves", "1", "1", "50", "50", "h0-p1->leaf0"]);
     assert_eq!(links[2], ["up to tier 1", "-", "2", "50", "90", "leaf0->spine0"]);
     let [gantt] = &document.gantts[..] else { panic!("one chart of ranks") };
