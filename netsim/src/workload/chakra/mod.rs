@@ -17,7 +17,7 @@
 //!   their nodes in the files, and a rank runs them one after another, as NCCL does. Groups are
 //!   those of a file, and those that PyTorch's node `process_group:init` lists; no name and a
 //!   group "0" that is not listed stand for all ranks. The root is the first rank of the group.
-//! - [`collectives`](super::collectives) has the messages of collectives. A collective among ranks
+//! - `workload::collectives` has the messages of collectives. A collective among ranks
 //!   of one host begins when the last of them has begun it, and takes the time of its messages
 //!   within the host, without any other.
 
