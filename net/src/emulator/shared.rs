@@ -120,7 +120,7 @@ impl SharedStream {
     }
 
     /// Writes as many of the bytes as there is room for, and returns their number. The reader learns of them when it
-    /// looks: see [`Self::wake`].
+    /// looks: see [`Self::wake`] for a process, and `notify` for the emulator.
     #[must_use]
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         let read = self.segment.word(self.output.read).load(Ordering::Acquire);
