@@ -61,18 +61,20 @@ pub(super) struct CardPacket {
     pub(super) begins_message: bool,
 }
 
-/// Something that waits for a time. What waits for one time is ordered by its flow.
+/// Something that waits for a time. Items that wait for one time are ordered by their ranks.
 pub(super) struct Pending<T> {
     pub(super) at: Picos,
-    pub(super) flow: u32,
-    /// Number in the order in which packets of all flows were handed over.
+    /// Number of the packet's flow, for a packet of a host, so that the order does not depend on which process is faster
+    /// in real time.
+    pub(super) rank: u64,
+    /// Number in the order in which the items were handed over.
     pub(super) number: u64,
     pub(super) item: T,
 }
 
 impl<T> Pending<T> {
-    const fn key(&self) -> (Picos, u32, u64) {
-        (self.at, self.flow, self.number)
+    const fn key(&self) -> (Picos, u64, u64) {
+        (self.at, self.rank, self.number)
     }
 }
 
@@ -207,7 +209,8 @@ impl Cards {
         let before = card.next_departure();
         self.number += 1;
         let item = (sender, packet);
-        card.pending.push(Reverse(Pending { at, flow, number: self.number, item }));
+        let rank = flow.into();
+        card.pending.push(Reverse(Pending { at, rank, number: self.number, item }));
         self.update(host, before);
     }
 

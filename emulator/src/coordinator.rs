@@ -7,8 +7,8 @@
 //! *horizon*, which is later by the [latency of the last link](Emulation::last_latency): the network delivers a packet when the last
 //! switch has sent it. Where ranks of one host exchange messages by an
 //! [inner path](Emulation::use_inner_paths), the horizon is not later than the smallest bound plus the
-//! latency of that path. The network then lags behind, so that all packets are delivered in the order of
-//! their arrival.
+//! latency of that path. The network then lags behind, and packets that it has sent wait with those of the
+//! inner paths, so that all are delivered in the order of their arrival.
 //!
 //! A process that waits resumes when the horizon is later than its wake time: the time until which
 //! it waits, or the arrival of a packet for it. Processes run at the same time, and the result does

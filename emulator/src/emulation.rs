@@ -65,7 +65,8 @@ pub struct Emulation {
     cards: Option<Cards>,
     /// The paths between ranks of one host, if these do not cross the network.
     inner: Option<InnerPaths>,
-    /// Packets on inner paths, and those that cards write to memory, with the times of their arrival.
+    /// Packets whose arrival is known, with its time: those on inner paths and, if the arrivals of network and
+    /// inner paths or cards have to be put into one order, those that the last switch has sent.
     arriving: BinaryHeap<Reverse<Pending<ArrivingPacket>>>,
     /// Number of packets that were put into `arriving`.
     arriving_number: u64,
@@ -74,6 +75,8 @@ pub struct Emulation {
     /// Latency from the last switch to the memory of each host, which is added to the time of a delivery; empty if the
     /// network includes it.
     last_latencies: Vec<Picos>,
+    /// The smallest of `last_latencies`.
+    last_latency: Picos,
     /// Buffers of payloads that have arrived, for further packets.
     spare: Vec<Vec<u8>>,
 }
@@ -182,6 +185,7 @@ impl Emulation {
             arriving_number: 0,
             written_at: Vec::new(),
             last_latencies: Vec::new(),
+            last_latency: Picos::ZERO,
             spare: Vec::new(),
         })
     }
@@ -204,6 +208,7 @@ impl Emulation {
                 }
             }
         }
+        self.last_latency = self.last_latencies.iter().copied().min().unwrap_or_default();
         self.network.end_at_last_switch();
     }
 
@@ -228,8 +233,8 @@ impl Emulation {
     /// Returns the smallest time from the delivery of a packet by [`Self::step`] to its arrival at the
     /// host.
     #[must_use]
-    pub fn last_latency(&self) -> Picos {
-        self.last_latencies.iter().copied().min().unwrap_or_default()
+    pub const fn last_latency(&self) -> Picos {
+        self.last_latency
     }
 
     /// Returns the smallest time from the departure of a packet at any host until something outside of
@@ -282,7 +287,11 @@ impl Emulation {
             copy.clear();
             copy.extend_from_slice(payload);
             let Route { from, to: host, flow, .. } = route;
-            self.push_arriving(at, flow, ArrivingPacket { from, host, tag, frame, payload: copy });
+            self.push_arriving(
+                at,
+                flow.into(),
+                ArrivingPacket { from, host, tag, frame, payload: copy },
+            );
             return;
         }
         let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
@@ -335,17 +344,16 @@ impl Emulation {
     ) -> bool {
         loop {
             let departure = self.cards.as_ref().and_then(Cards::next_departure);
-            let mut limit = departure.map_or(bound, |at| at.min(bound)) + lookahead;
-            // The network reports a packet when the last switch has sent it, before it arrives.
-            let arriving = self.next_arriving().filter(|(at, _)| *at < inner);
-            let arriving = arriving.map(|(at, host)| at - self.last_latency_of(host));
-            let is_next = arriving.is_some_and(|at| at <= limit);
-            limit = arriving.map_or(limit, |at| at.min(limit));
-            if self.network.next_event().is_some_and(|at| at < limit) {
-                let until = limit - Picos(1);
-                match self.network.step(until, &mut self.carried) {
-                    Some(Step::Arrived { host, packet }) if !self.written_at.is_empty() => {
-                        self.write_to_memory(host, packet);
+            let limit = departure.map_or(bound, |at| at.min(bound)) + lookahead;
+            // The network reports a packet when the last switch has sent it, before it arrives. All packets that
+            // arrive no later than the next one join the order of arrivals before it is delivered.
+            let arrival = self.next_arrival().filter(|at| *at < inner);
+            let sent = arrival.map(|at| at - self.last_latency);
+            let until = sent.map_or(limit, |at| (at + Picos(1)).min(limit));
+            if self.network.next_event().is_some_and(|at| at < until) {
+                match self.network.step(until - Picos(1), &mut self.carried) {
+                    Some(Step::Arrived { host, packet }) if self.orders_arrivals() => {
+                        self.await_arrival(host, packet);
                         continue;
                     }
                     Some(Step::Arrived { host, packet }) => {
@@ -355,7 +363,7 @@ impl Emulation {
                     _ => continue,
                 }
             }
-            if is_next {
+            if sent.is_some_and(|at| at < limit) {
                 self.deliver_arriving(deliver);
                 return true;
             }
@@ -393,8 +401,7 @@ impl Emulation {
     /// Returns the time of the next event in the network or on an inner path; `None` if none is scheduled.
     #[must_use]
     pub fn next_event(&self) -> Option<Picos> {
-        let arriving = self.next_arriving().map(|(at, _)| at);
-        self.network.next_event().into_iter().chain(arriving).min()
+        self.network.next_event().into_iter().chain(self.next_arrival()).min()
     }
 
     /// Applies a failure or a repair at `at`, or now if [`Self::run`] has already passed that time.
@@ -406,7 +413,7 @@ impl Emulation {
     /// host to `deliver`.
     pub fn run(&mut self, until: Picos, deliver: &mut dyn FnMut(&Delivery<'_>)) {
         loop {
-            let copied = self.next_arriving().map(|(at, _)| at).filter(|at| *at <= until);
+            let copied = self.next_arrival().filter(|at| *at <= until);
             let next = copied.unwrap_or(until);
             while let Some(step) = self.network.step(next, &mut self.carried) {
                 // A network card that was paused resumes by itself; other steps need no action here.
@@ -422,15 +429,23 @@ impl Emulation {
         self.network.advance_to(until);
     }
 
-    /// Adds a packet that arrives at `at` and that the network does not carry.
-    fn push_arriving(&mut self, at: Picos, flow: u32, item: ArrivingPacket) {
-        self.arriving_number += 1;
-        self.arriving.push(Reverse(Pending { at, flow, number: self.arriving_number, item }));
+    /// Returns whether packets that the last switch has sent wait until no earlier arrival can become known. It is
+    /// needed where arrivals are also known in another way than by the network's events, in whose order they would
+    /// be delivered.
+    fn orders_arrivals(&self) -> bool {
+        self.inner.is_some() || !self.written_at.is_empty()
     }
 
-    /// Returns the earliest arrival of a packet that the network does not carry, and its host.
-    fn next_arriving(&self) -> Option<(Picos, u32)> {
-        self.arriving.peek().map(|Reverse(pending)| (pending.at, pending.item.host))
+    /// Adds a packet that arrives at `at` and that the network does not carry. Packets that arrive at one time are
+    /// delivered in the order of their ranks.
+    fn push_arriving(&mut self, at: Picos, rank: u64, item: ArrivingPacket) {
+        self.arriving_number += 1;
+        self.arriving.push(Reverse(Pending { at, rank, number: self.arriving_number, item }));
+    }
+
+    /// Returns the earliest arrival of a packet that the network does not carry.
+    fn next_arrival(&self) -> Option<Picos> {
+        self.arriving.peek().map(|Reverse(pending)| pending.at)
     }
 
     /// Delivers the packet of those that the network does not carry which arrives next.
@@ -441,19 +456,24 @@ impl Emulation {
         self.spare.push(payload);
     }
 
-    /// Lets the card of a host write a packet that has arrived to memory, after those before it.
-    fn write_to_memory(&mut self, host: u32, packet: u32) {
-        let arrived = self.network.now() + self.last_latency_of(host);
+    /// Takes a packet that the last switch has sent from the network, and lets it wait for its arrival. The card of the
+    /// host may have to write it to memory first, after the packets before it.
+    fn await_arrival(&mut self, host: u32, packet: u32) {
+        let mut at = self.network.now() + self.last_latency_of(host);
         let (header, from) = self.finish(packet);
         let carried = &mut self.carried.0[packet as usize];
         let payload =
             core::mem::replace(&mut carried.payload, self.spare.pop().unwrap_or_default());
         let (tag, frame) = (carried.tag, carried.frame);
-        let time = self.cards.as_ref().map(|cards| cards.model().payload_time(payload.len()));
-        let written_at = &mut self.written_at[host as usize];
-        *written_at = arrived.max(*written_at) + time.unwrap_or_default();
-        let at = *written_at;
-        self.push_arriving(at, header.flow, ArrivingPacket { from, host, tag, frame, payload });
+        // Packets that no card delays follow those of inner paths, in the order of the network.
+        let mut rank = u64::MAX;
+        if let Some(written_at) = self.written_at.get_mut(host as usize)
+            && let Some(cards) = &self.cards
+        {
+            *written_at = at.max(*written_at) + cards.model().payload_time(payload.len());
+            (at, rank) = (*written_at, header.flow.into());
+        }
+        self.push_arriving(at, rank, ArrivingPacket { from, host, tag, frame, payload });
     }
 
     /// Returns the latency from the last switch to a host that is added to the time of a delivery.

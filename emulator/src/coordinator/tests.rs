@@ -191,6 +191,35 @@ fn a_card_writes_the_packets_of_several_senders_one_after_the_other() {
     assert_eq!(arrivals, [(at(1_183), 1), (at(1_215), 1)]);
 }
 
+/// Sends packets of (time, flow, sending host, receiving host, bytes of payload) in a star whose cards have a rate. Returns
+/// the arrivals in the order in which they are delivered, with their hosts.
+fn deliveries(packets: &[(Picos, u32, u32, u32, usize)]) -> Vec<(Picos, u32)> {
+    let mut emulation = star();
+    emulation.use_cards(CardModel { pcie: Some(Rate::gbps(10)), ..CardModel::default() });
+    for &(at, flow, from, to, bytes) in packets {
+        let route = Route { from, to, flow, sender: from };
+        emulation.send(at, route, frame(ORIGIN), &vec![0; bytes], 0);
+    }
+    let mut all = Vec::new();
+    let lookahead = emulation.lookahead();
+    while emulation.step(Picos::NEVER, lookahead, Picos::NEVER, &mut |delivery| {
+        all.push((delivery.at, delivery.host));
+    }) {}
+    all
+}
+
+#[test]
+fn packets_that_arrive_at_one_time_are_delivered_in_the_order_of_their_flows() {
+    let (sent, long) = (Picos::micros(1), 1_000);
+    // The long packet leaves the last switch earlier, and its card needs longer.
+    let [(late, _)] = deliveries(&[(sent, 7, 0, 1, long)])[..] else { panic!("one packet") };
+    let [(early, _)] = deliveries(&[(sent, 3, 1, 0, 0)])[..] else { panic!("one packet") };
+    let together = [(sent, 7, 0, 1, long), (sent + (late - early), 3, 1, 0, 0)];
+    assert_eq!(deliveries(&together), [(late, 0), (late, 1)]);
+    let other = [(sent, 3, 0, 1, long), (sent + (late - early), 7, 1, 0, 0)];
+    assert_eq!(deliveries(&other), [(late, 1), (late, 0)]);
+}
+
 #[test]
 fn the_pace_holds_back_those_that_only_poll_unless_it_is_for_all() {
     for (reason, polls) in
