@@ -24,7 +24,8 @@ def cargo(*words: str, env: Mapping[str, str] | None = None) -> None:
 
 # What cargo is asked for in the profile `ci`: everything at once, since features of dependencies follow from what is built
 # together, and another selection would compile most crates again. Integration tests are the programs that link once each.
-WORKSPACE = ("--locked", "--profile", "ci", "--workspace", "--lib", "--bins", "--tests", "--examples")
+# Examples, each of which compiles an engine again, are built by ci/nightly.
+WORKSPACE = ("--locked", "--profile", "ci", "--workspace", "--lib", "--bins", "--tests")
 
 
 def linting() -> dict[str, str]:

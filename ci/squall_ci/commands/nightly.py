@@ -19,7 +19,7 @@ import shutil
 from squall_ci.commands.test import deny
 from squall_ci.paths import dissector, RUN, say, TARGET
 from squall_ci.process import run, Word
-from squall_ci.programs import commit, linting
+from squall_ci.programs import commit, linting, WORKSPACE
 from squall_ci.steps import Kept, list_steps, run_steps, Step
 
 NO_ROOT = "" if os.geteuid() == 0 else "namespaces need root"
@@ -67,6 +67,7 @@ def steps() -> list[Step]:
         Step("build", [[RUN, "build"]]),
         # Hidden errors of rustdoc are errors here.
         Step("docs", [docs], env={"RUSTDOCFLAGS": "-D warnings"}),
+        Step("examples", [["cargo", "build", *WORKSPACE, "--examples"]], env=linting()),
         Step("doctests", [[*cargo, "--workspace", "--doc"]], env=linting()),
         # The build of the packages: without the feature `research`, whose algorithms it refuses by name.
         Step("reduced", [[*cargo, "-p", "squall-cc", "--no-default-features", "--test", "tests", "names::"]], env=linting()),
@@ -110,6 +111,13 @@ def steps() -> list[Step]:
             [[*cargo, "-p", "squall-engine", "--test", "tests", "handshake_search::", "--", "--ignored"]],
             HOUR,
             env=linting(),
+        ),
+        # Random histories of the emulator's parts, 20 times what ci/test plays.
+        Step(
+            "histories",
+            [[*cargo, "-p", "squall-emulator", "--", "whole_engine::every", "coordinator::histories"]],
+            HOUR,
+            env={**linting(), "SQUALL_SEEDS": "10000"},
         ),
         suite("fuzz", "--quick"),
         suite("virtual"),
