@@ -346,6 +346,7 @@ impl Port for RailPort {
             counters.merge(&rail.counters());
         }
         counters.rx_rails_refused = self.table.refused;
+        counters.tx_rails_dropped = self.table.dropped;
         counters
     }
 

@@ -16,7 +16,7 @@ use crate::base::{JobKey, Proof, Purpose, SecretRng, Span, Time};
 /// numbers of paths, so that all entries are used equally.
 const SLOTS: usize = 64;
 /// Wait for the answer to the first question of a kind. It doubles with each repetition.
-const FIRST_WAIT: Span = Span::millis(5);
+pub(super) const FIRST_WAIT: Span = Span::millis(5);
 /// Longest wait between two questions to a peer that never answered one, as a peer without rails.
 const LONGEST_WAIT: Span = Span::secs(8);
 /// Longest wait between two probes of a pair of cards. The first ones follow each other closely, but all of them may be
@@ -54,7 +54,7 @@ const MAX_UNSOLICITED: usize = 4096;
 const ANSWER_BURST: u64 = 4096;
 const ANSWERS_A_SECOND: u64 = 20_000;
 /// Largest number of packets that wait to be sent.
-const MAX_OUT: usize = 1 << 14;
+pub(super) const MAX_OUT: usize = 1 << 14;
 /// Binary logarithm of the cookie period in nanoseconds, as that of the handshake: a cookie is valid
 /// for at least one period (69 s) and at most two.
 const COOKIE_AGE_BITS: u32 = 36;
@@ -187,6 +187,8 @@ pub(super) struct RailTable {
     unsolicited: usize,
     /// Packets about cards that were refused: no proof, a wrong cookie, an address of others.
     pub(super) refused: u64,
+    /// Packets about cards that were dropped because [`MAX_OUT`] others waited.
+    pub(super) dropped: u64,
 }
 
 impl RailTable {
@@ -219,6 +221,7 @@ impl RailTable {
             answers_at: Time::ZERO,
             unsolicited: 0,
             refused: 0,
+            dropped: 0,
         }
     }
 
@@ -868,6 +871,8 @@ impl RailTable {
         }
         if self.out.len() < MAX_OUT {
             self.out.push_back((route, packet));
+        } else {
+            self.dropped += 1;
         }
     }
 

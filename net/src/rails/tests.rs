@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use super::table::{RailTable, Route};
+use super::table::{FIRST_WAIT, MAX_OUT, RailTable, Route};
 use super::*;
 use crate::base::Span;
 use crate::burst::tests::{Sample, send};
@@ -437,6 +437,25 @@ fn idle_peers_are_forgotten() {
     assert_eq!(world.hosts[1].1.record_arrival(world.now, 0, src), src);
     world.talk(0, 1, Span::millis(50));
     assert_eq!(distinct(&world.pairs(0, 1)), 4);
+}
+
+/// A driver that does not take the packets of many peers loses some of them, which are counted and asked again.
+#[test]
+fn packets_that_find_no_room_are_counted() {
+    let mut table = table(1, 2, None, 1);
+    let (peers, now) = (MAX_OUT as u64 + 5, Time(1_000_000));
+    for peer in 0..peers as u32 {
+        table.route(
+            now,
+            SocketAddr::from((std::net::Ipv4Addr::from_bits(0x0b00_0000 + peer), PORT)),
+            0,
+        );
+    }
+    table.tick(now);
+    assert_eq!(table.dropped, 5);
+    assert_eq!(std::iter::from_fn(|| table.pop_packet()).count(), MAX_OUT);
+    table.tick(Time(now.0 + FIRST_WAIT.0));
+    assert_eq!((table.dropped, table.pop_packet().is_some()), (10, true));
 }
 
 fn card(last: u8) -> RailConfig {
