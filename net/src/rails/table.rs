@@ -513,6 +513,10 @@ impl RailTable {
             (RailStage::Pong, PairState::Up)
                 if packet.nonce == pair.sample && packet.session == peer.session =>
             {
+                // It shows that the peer runs when its data are lost with another card.
+                if let Some(source) = self.by_ip.get(&src.ip()) {
+                    self.sources[*source].heard[local] = now;
+                }
                 let trip = now.since(pair.sampled);
                 pair.delay = if pair.delay == Span::ZERO { trip } else { (pair.delay + trip) / 2 };
                 (pair.waiting, pair.asked, pair.sample) = (Time::NEVER, 0, 0);
@@ -660,7 +664,8 @@ impl RailTable {
                 return pair.next;
             }
             // A peer that does not run answers through no pair.
-            let last_ping = Time(pair.next.0.saturating_sub(PING_EVERY.0));
+            let every = if pair.asked <= PINGS { PING_EVERY } else { RETURN_FIRST };
+            let last_ping = Time(pair.next.0.saturating_sub(every.0));
             let elsewhere = peer.pairs.iter().enumerate().any(|(other, pair)| {
                 other != at && pair.state == PairState::Up && self.heard(pair) > last_ping
             });

@@ -226,6 +226,33 @@ fn a_dead_card_is_left_after_a_pause_in_which_nobody_looked() {
     assert!(world.pairs(0, 1).iter().all(|pair| pair.0 == 0), "{:?}", world.pairs(0, 1));
 }
 
+/// A transport that lost its packets sends one from time to time, on any path. Its acknowledgements are too rare to show
+/// that the other card works.
+#[test]
+fn a_dead_card_is_left_although_little_is_sent() {
+    let mut world = two(2);
+    world.talk(0, 1, Span::millis(50));
+    for other in [ip(2, 0), ip(2, 1)] {
+        world.cut(ip(1, 1), other);
+    }
+    for path in 0..8 {
+        let Route { local, to } = world.hosts[0].1.route(world.now, first(2), path);
+        if local == 0 {
+            let card = usize::from(to.ip() == ip(2, 1));
+            world.hosts[1].1.record_arrival(world.now, card, SocketAddr::new(ip(1, 0), 1));
+        }
+        for _ in 0..50 {
+            let now = world.now;
+            for (_, table) in world.hosts.iter_mut().filter(|(_, table)| now >= table.next_tick()) {
+                table.tick(now);
+            }
+            world.settle();
+            world.now += Span::millis(2);
+        }
+    }
+    assert!(world.pairs(0, 1).iter().all(|pair| pair.0 == 0), "{:?}", world.pairs(0, 1));
+}
+
 #[test]
 fn the_first_card_may_die_too() {
     let mut world = two(2);
