@@ -176,7 +176,8 @@ pub(super) struct RailTable {
     last: Option<(SocketAddr, usize)>,
     sources: Vec<Source>,
     by_ip: HashMap<IpAddr, usize>,
-    last_source: Option<(IpAddr, usize)>,
+    /// Address of the last packet at each card of this endpoint, with its source: a card mostly hears one card of a peer.
+    last_sources: [Option<(IpAddr, usize)>; MAX_RAILS],
     out: VecDeque<(Route, RailPacket)>,
     events: VecDeque<RailEvent>,
     next_tick: Time,
@@ -212,7 +213,7 @@ impl RailTable {
             last: None,
             sources: Vec::new(),
             by_ip: HashMap::new(),
-            last_source: None,
+            last_sources: [None; MAX_RAILS],
             out: VecDeque::new(),
             events: VecDeque::new(),
             next_tick: Time::NEVER,
@@ -261,14 +262,14 @@ impl RailTable {
         local: usize,
         src: SocketAddr,
     ) -> SocketAddr {
-        let index = match self.last_source {
+        let index = match self.last_sources[local] {
             Some((ip, index)) if ip == src.ip() => index,
             _ => match self.by_ip.get(&src.ip()) {
                 Some(&index) => index,
                 None => return src,
             },
         };
-        self.last_source = Some((src.ip(), index));
+        self.last_sources[local] = Some((src.ip(), index));
         let source = &mut self.sources[index];
         source.heard[local] = now;
         SocketAddr::new(source.first, src.port())
@@ -320,7 +321,7 @@ impl RailTable {
         if former == first {
             return;
         }
-        self.last_source = None;
+        self.last_sources = [None; MAX_RAILS];
         for peer in self.peers.iter_mut().filter(|peer| peer.addr.ip() == former) {
             if peer.pairs.iter().skip(1).any(|pair| pair.to.ip() == ip) {
                 peer.pairs.retain(|pair| pair.to.ip() != ip || pair.remote == 0);
@@ -827,7 +828,7 @@ impl RailTable {
         self.unsolicited = self.peers.iter().filter(|peer| peer.unsolicited).count();
         let kept: std::collections::HashSet<IpAddr> =
             self.peers.iter().map(|peer| peer.addr.ip()).collect();
-        self.last_source = None;
+        self.last_sources = [None; MAX_RAILS];
         let (sources, by_ip) =
             (core::mem::take(&mut self.sources), core::mem::take(&mut self.by_ip));
         let mut sources: Vec<Option<Source>> = sources.into_iter().map(Some).collect();
