@@ -102,10 +102,12 @@ def bond(room: Room, provider: str) -> Verdict:
     return verdict
 
 
-# Seconds of a job of which both cables carry packets, then one, then both; and bytes that a card sends in each of these times
-# if it is used, and at most if it is not.
+# Seconds of a job of which both cables carry packets, then one, then both, and bytes that a card sends in each of these times
+# if it is used.
 CABLES_SECONDS = 120.0
-USED, UNUSED = 128 << 10, 32 << 10
+USED = 128 << 10
+# A card that is out gets questions, five a second for each pair of cards, and at most this part of what the other one carries.
+UNUSED = 1 / 10
 
 
 @case(
@@ -151,7 +153,7 @@ def card_pulled(room: Room, provider: str) -> Verdict:
     problem = None
     if min(both) < USED:
         problem = "one of the cards carried nothing before the pull"
-    elif one[0] < USED or one[1] > UNUSED:
+    elif one[0] < USED or one[1] > UNUSED * one[0]:
         problem = "the job did not go on by the other card alone"
     elif min(again) < USED:
         problem = "the card was not used again after its return"
