@@ -1,7 +1,8 @@
 """Networks that delay, lose, reorder, duplicate and damage packets; bonds, VLANs, tunnels, routers, firewalls."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from squall_ci.hostile import Verdict, WARNINGS
 from squall_ci.machines import Case, case, CASES
@@ -79,10 +80,10 @@ def move(room: Room, device: str, source: str = DATA.name) -> None:
         )
 
 
-BONDED = Topology(networks=(DATA, Network("spare"), LAUNCH))
+TWO_CABLES = Topology(networks=(DATA, Network("spare"), LAUNCH))
 
 
-@case("data right; the job goes on by the other cable", BONDED, tcp=True, spoils=True)
+@case("data right; the job goes on by the other cable", TWO_CABLES, tcp=True, spoils=True)
 def bond(room: Room, provider: str) -> Verdict:
     """The hosts have bonds of two cards (active-backup), and one of the cables is pulled in mid-job."""
     slaves = "\n".join(f"ip link set {card} down; ip link set {card} master bond" for card in ("data", "spare"))
@@ -99,6 +100,64 @@ def bond(room: Room, provider: str) -> Verdict:
     if not verdict.problem and not all(guest.sent("spare") > 1 << 16 for guest in room.guests):
         return Verdict("the job did not go on by the other cable", verdict.note, job.output)
     return verdict
+
+
+# Seconds of a job of which both cables carry packets, then one, then both, and bytes that a card sends in each of these times
+# if it is used.
+CABLES_SECONDS = 120.0
+USED = 128 << 10
+# A card that is out gets questions, five a second for each pair of cards, and at most this part of what the other one carries.
+UNUSED = 1 / 10
+
+
+@case(
+    "data right; both cards carry packets, while one is out the other one carries all, and then both again",
+    TWO_CABLES,
+)
+def card_pulled(room: Room, provider: str) -> Verdict:
+    """A job uses two cards in two subnets (`FI_SQUALL_RAILS=all`), and the cable of one of them is pulled for a time."""
+    cards = ("data", "spare")
+    # What each card of the first host has sent at the beginning, before the pull, when it was noticed, at its end, and after.
+    looks: list[tuple[int, ...]] = []
+
+    def look() -> tuple[int, ...]:
+        return tuple(room.guests[0].sent(card) for card in cards)
+
+    def wait_for(over: threading.Event, used: Sequence[int]) -> None:
+        """Waits until some cards have sent enough since the last look, and adds a look."""
+        before = looks[-1]
+        while not over.wait(0.5):
+            now = look()
+            if all(now[card] - before[card] >= USED for card in used):
+                break
+        looks.append(look())
+
+    def pull(over: threading.Event) -> None:
+        wait_for(over, (0, 1))
+        room.guests[1].set_link("spare", False)
+        over.wait(1)
+        looks.append(look())
+        wait_for(over, (0,))
+        room.guests[1].set_link("spare", True)
+        wait_for(over, (0, 1))
+
+    looks.append(look())
+    env = {"FI_SQUALL_IFACE": ",".join(cards), "FI_SQUALL_RAILS": "all"}
+    job, began = disturbed(room, pull, provider, CABLES_SECONDS, env=env)
+    verdict = survived(job, began)
+    spans = [tuple(then[card] - now[card] for card in (0, 1)) for now, then in pairwise(looks)]
+    note = "; ".join([f"KiB of each card: {[tuple(sent >> 10 for sent in span) for span in spans]}", verdict.note])
+    if verdict.problem:
+        return Verdict(verdict.problem, note, verdict.output)
+    both, _, one, again = spans
+    problem = None
+    if min(both) < USED:
+        problem = "one of the cards carried nothing before the pull"
+    elif one[0] < USED or one[1] > UNUSED * one[0]:
+        problem = "the job did not go on by the other card alone"
+    elif min(again) < USED:
+        problem = "the card was not used again after its return"
+    return Verdict(problem, note, job.output)
 
 
 @case("data right over the VLAN, which squall finds by the default route")

@@ -311,6 +311,9 @@ impl Port for RailPort {
     fn take_errors(&mut self, into: &mut Vec<NetError>) {
         for local in 0..self.rails.len() {
             self.rails[local].take_errors(&mut self.errors);
+            if self.errors.is_empty() {
+                continue;
+            }
             for error in self.errors.drain(..) {
                 let to = error.peer();
                 let peer = match error {
@@ -346,6 +349,7 @@ impl Port for RailPort {
             counters.merge(&rail.counters());
         }
         counters.rx_rails_refused = self.table.refused;
+        counters.tx_rails_dropped = self.table.dropped;
         counters
     }
 

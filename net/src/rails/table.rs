@@ -16,7 +16,7 @@ use crate::base::{JobKey, Proof, Purpose, SecretRng, Span, Time};
 /// numbers of paths, so that all entries are used equally.
 const SLOTS: usize = 64;
 /// Wait for the answer to the first question of a kind. It doubles with each repetition.
-const FIRST_WAIT: Span = Span::millis(5);
+pub(super) const FIRST_WAIT: Span = Span::millis(5);
 /// Longest wait between two questions to a peer that never answered one, as a peer without rails.
 const LONGEST_WAIT: Span = Span::secs(8);
 /// Longest wait between two probes of a pair of cards. The first ones follow each other closely, but all of them may be
@@ -54,7 +54,7 @@ const MAX_UNSOLICITED: usize = 4096;
 const ANSWER_BURST: u64 = 4096;
 const ANSWERS_A_SECOND: u64 = 20_000;
 /// Largest number of packets that wait to be sent.
-const MAX_OUT: usize = 1 << 14;
+pub(super) const MAX_OUT: usize = 1 << 14;
 /// Binary logarithm of the cookie period in nanoseconds, as that of the handshake: a cookie is valid
 /// for at least one period (69 s) and at most two.
 const COOKIE_AGE_BITS: u32 = 36;
@@ -176,7 +176,8 @@ pub(super) struct RailTable {
     last: Option<(SocketAddr, usize)>,
     sources: Vec<Source>,
     by_ip: HashMap<IpAddr, usize>,
-    last_source: Option<(IpAddr, usize)>,
+    /// Address of the last packet at each card of this endpoint, with its source: a card mostly hears one card of a peer.
+    last_sources: [Option<(IpAddr, usize)>; MAX_RAILS],
     out: VecDeque<(Route, RailPacket)>,
     events: VecDeque<RailEvent>,
     next_tick: Time,
@@ -187,6 +188,8 @@ pub(super) struct RailTable {
     unsolicited: usize,
     /// Packets about cards that were refused: no proof, a wrong cookie, an address of others.
     pub(super) refused: u64,
+    /// Packets about cards that were dropped because [`MAX_OUT`] others waited.
+    pub(super) dropped: u64,
 }
 
 impl RailTable {
@@ -210,7 +213,7 @@ impl RailTable {
             last: None,
             sources: Vec::new(),
             by_ip: HashMap::new(),
-            last_source: None,
+            last_sources: [None; MAX_RAILS],
             out: VecDeque::new(),
             events: VecDeque::new(),
             next_tick: Time::NEVER,
@@ -219,6 +222,7 @@ impl RailTable {
             answers_at: Time::ZERO,
             unsolicited: 0,
             refused: 0,
+            dropped: 0,
         }
     }
 
@@ -258,14 +262,14 @@ impl RailTable {
         local: usize,
         src: SocketAddr,
     ) -> SocketAddr {
-        let index = match self.last_source {
+        let index = match self.last_sources[local] {
             Some((ip, index)) if ip == src.ip() => index,
             _ => match self.by_ip.get(&src.ip()) {
                 Some(&index) => index,
                 None => return src,
             },
         };
-        self.last_source = Some((src.ip(), index));
+        self.last_sources[local] = Some((src.ip(), index));
         let source = &mut self.sources[index];
         source.heard[local] = now;
         SocketAddr::new(source.first, src.port())
@@ -317,7 +321,7 @@ impl RailTable {
         if former == first {
             return;
         }
-        self.last_source = None;
+        self.last_sources = [None; MAX_RAILS];
         for peer in self.peers.iter_mut().filter(|peer| peer.addr.ip() == former) {
             if peer.pairs.iter().skip(1).any(|pair| pair.to.ip() == ip) {
                 peer.pairs.retain(|pair| pair.to.ip() != ip || pair.remote == 0);
@@ -510,6 +514,10 @@ impl RailTable {
             (RailStage::Pong, PairState::Up)
                 if packet.nonce == pair.sample && packet.session == peer.session =>
             {
+                // It shows that the peer runs when its data are lost with another card.
+                if let Some(source) = self.by_ip.get(&src.ip()) {
+                    self.sources[*source].heard[local] = now;
+                }
                 let trip = now.since(pair.sampled);
                 pair.delay = if pair.delay == Span::ZERO { trip } else { (pair.delay + trip) / 2 };
                 (pair.waiting, pair.asked, pair.sample) = (Time::NEVER, 0, 0);
@@ -657,7 +665,8 @@ impl RailTable {
                 return pair.next;
             }
             // A peer that does not run answers through no pair.
-            let last_ping = Time(pair.next.0.saturating_sub(PING_EVERY.0));
+            let every = if pair.asked <= PINGS { PING_EVERY } else { RETURN_FIRST };
+            let last_ping = Time(pair.next.0.saturating_sub(every.0));
             let elsewhere = peer.pairs.iter().enumerate().any(|(other, pair)| {
                 other != at && pair.state == PairState::Up && self.heard(pair) > last_ping
             });
@@ -819,7 +828,7 @@ impl RailTable {
         self.unsolicited = self.peers.iter().filter(|peer| peer.unsolicited).count();
         let kept: std::collections::HashSet<IpAddr> =
             self.peers.iter().map(|peer| peer.addr.ip()).collect();
-        self.last_source = None;
+        self.last_sources = [None; MAX_RAILS];
         let (sources, by_ip) =
             (core::mem::take(&mut self.sources), core::mem::take(&mut self.by_ip));
         let mut sources: Vec<Option<Source>> = sources.into_iter().map(Some).collect();
@@ -868,6 +877,8 @@ impl RailTable {
         }
         if self.out.len() < MAX_OUT {
             self.out.push_back((route, packet));
+        } else {
+            self.dropped += 1;
         }
     }
 

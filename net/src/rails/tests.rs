@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use super::table::{RailTable, Route};
+use super::table::{FIRST_WAIT, MAX_OUT, RailTable, Route};
 use super::*;
 use crate::base::Span;
 use crate::burst::tests::{Sample, send};
@@ -226,6 +226,33 @@ fn a_dead_card_is_left_after_a_pause_in_which_nobody_looked() {
     assert!(world.pairs(0, 1).iter().all(|pair| pair.0 == 0), "{:?}", world.pairs(0, 1));
 }
 
+/// A transport that lost its packets sends one from time to time, on any path. Its acknowledgements are too rare to show
+/// that the other card works.
+#[test]
+fn a_dead_card_is_left_although_little_is_sent() {
+    let mut world = two(2);
+    world.talk(0, 1, Span::millis(50));
+    for other in [ip(2, 0), ip(2, 1)] {
+        world.cut(ip(1, 1), other);
+    }
+    for path in 0..8 {
+        let Route { local, to } = world.hosts[0].1.route(world.now, first(2), path);
+        if local == 0 {
+            let card = usize::from(to.ip() == ip(2, 1));
+            world.hosts[1].1.record_arrival(world.now, card, SocketAddr::new(ip(1, 0), 1));
+        }
+        for _ in 0..50 {
+            let now = world.now;
+            for (_, table) in world.hosts.iter_mut().filter(|(_, table)| now >= table.next_tick()) {
+                table.tick(now);
+            }
+            world.settle();
+            world.now += Span::millis(2);
+        }
+    }
+    assert!(world.pairs(0, 1).iter().all(|pair| pair.0 == 0), "{:?}", world.pairs(0, 1));
+}
+
 #[test]
 fn the_first_card_may_die_too() {
     let mut world = two(2);
@@ -437,6 +464,25 @@ fn idle_peers_are_forgotten() {
     assert_eq!(world.hosts[1].1.record_arrival(world.now, 0, src), src);
     world.talk(0, 1, Span::millis(50));
     assert_eq!(distinct(&world.pairs(0, 1)), 4);
+}
+
+/// A driver that does not take the packets of many peers loses some of them, which are counted and asked again.
+#[test]
+fn packets_that_find_no_room_are_counted() {
+    let mut table = table(1, 2, None, 1);
+    let (peers, now) = (MAX_OUT as u64 + 5, Time(1_000_000));
+    for peer in 0..peers as u32 {
+        table.route(
+            now,
+            SocketAddr::from((std::net::Ipv4Addr::from_bits(0x0b00_0000 + peer), PORT)),
+            0,
+        );
+    }
+    table.tick(now);
+    assert_eq!(table.dropped, 5);
+    assert_eq!(std::iter::from_fn(|| table.pop_packet()).count(), MAX_OUT);
+    table.tick(Time(now.0 + FIRST_WAIT.0));
+    assert_eq!((table.dropped, table.pop_packet().is_some()), (10, true));
 }
 
 fn card(last: u8) -> RailConfig {
