@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use super::table::{FIRST_WAIT, MAX_OUT, RailTable, Route};
+use super::table::{FIRST_WAIT, MAX_OUT, RailTable, Route, sample_interval};
 use super::*;
 use crate::base::Span;
 use crate::burst::tests::{Sample, send};
@@ -483,6 +483,18 @@ fn packets_that_find_no_room_are_counted() {
     assert_eq!(std::iter::from_fn(|| table.pop_packet()).count(), MAX_OUT);
     table.tick(Time(now.0 + FIRST_WAIT.0));
     assert_eq!((table.dropped, table.pop_packet().is_some()), (10, true));
+}
+
+#[test]
+fn measurements_of_delays_are_bounded_whatever_the_number_of_cards_and_peers() {
+    for pairs in 1..=64 {
+        for peers in [1, 2, 16, 64, 1_000, 100_000] {
+            let every = sample_interval(pairs, peers).0;
+            let questions = pairs * peers * 1_000_000_000 / every;
+            assert!(questions <= 6_400, "{pairs} pairs, {peers} peers: {questions} a second");
+        }
+    }
+    assert_eq!(sample_interval(4, 1), Span::millis(10), "two cards of two hosts");
 }
 
 fn card(last: u8) -> RailConfig {
