@@ -111,8 +111,8 @@ SUITES = Group(
         Command("oneccl", "2 min", "oneCCL's collectives with every type", "provider"),
         Command(
             "nixl",
-            "2 min",
-            "transfers of NIXL, which AI inference uses, beside tcp; a libfabric built elsewhere",
+            "3 min",
+            "transfers of NIXL and Mooncake, which AI inference uses; a libfabric built elsewhere",
             "provider",
         ),
         Command("shmem", "3 min", "Sandia OpenSHMEM's tests, built elsewhere", "mpich provider"),

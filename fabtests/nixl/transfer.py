@@ -14,65 +14,18 @@ import base64
 import json
 import os
 import signal
-import socket
-import subprocess
 import sys
 import time
 
 import numpy
 from nixl_cu12 import nixl_agent, nixl_agent_config
+from pairs import accept, connect, expect, pair, PATIENCE, pattern, report, WrongResultError
 
 PORT = 5791
 LARGEST = 64 << 20
 SIZES = tuple(1 << bits for bits in range(10, 27, 2))
-# Seconds until an operation has failed. SQUALL_TEST_DEADLINE ends the whole before.
-PATIENCE = float(os.environ.get("SQUALL_TEST_DEADLINE", "60")) / 2
 # Seconds for which `speed` repeats each operation.
 SPAN = 0.3
-
-
-def report(text):
-    """Prints a line in one piece: both processes write to the same file."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
-
-
-class WrongResultError(Exception):
-    """A test has failed, for the reason in the text."""
-
-
-def expect(condition, reason):
-    if not condition:
-        raise WrongResultError(reason)
-
-
-def pattern(length, seed):
-    """Returns bytes that differ at each place and for each seed."""
-    words = numpy.arange(length // 8, dtype=numpy.uint64) * numpy.uint64(0x9E3779B97F4A7C15)
-    return (words + numpy.uint64(seed)).view(numpy.uint8)
-
-
-class Control:
-    """The connection over which the two processes agree: a line of JSON for each question and answer."""
-
-    def __init__(self, connection):
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._file = connection.makefile("rw", encoding="ascii")
-
-    def send(self, **message):
-        self._file.write(json.dumps(message) + "\n")
-        self._file.flush()
-
-    def receive(self):
-        """Returns the next message; None if the other process has ended."""
-        line = self._file.readline()
-        return json.loads(line) if line else None
-
-    def ask(self, **question):
-        self.send(**question)
-        answer = self.receive()
-        expect(answer is not None, f"the target ended before it answered {question['do']}")
-        return answer
 
 
 class Agent:
@@ -241,15 +194,7 @@ TESTS = {test.__name__: test for test in (contents, descriptors, notifications, 
 
 def initiate(host, port, tests):
     """Runs tests as the initiator. Returns the exit status."""
-    until = time.monotonic() + PATIENCE
-    while True:
-        try:
-            control = Control(socket.create_connection((host, port)))
-            break
-        except OSError as error:
-            if time.monotonic() > until:
-                sys.exit(f"no target at {host}, port {port}: {error}; start `transfer.py target {port}` there")
-            time.sleep(0.1)
+    control = connect(host, port)
     agent = Agent("initiator")
     agent.meet(control)
     for test in tests:
@@ -265,40 +210,14 @@ def initiate(host, port, tests):
     return 0
 
 
-def wait_for_initiator(port):
-    with socket.create_server(("", port)) as listener:
-        report(f"waiting for an initiator at port {port}")
-        serve(Control(listener.accept()[0]))
-
-
-def pair(test):
-    """Runs both processes, each on a host of SQUALL_TEST_HOSTS if that is set. Returns the exit status."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    hosts = [os.path.basename(path) for path in os.environ.get("SQUALL_TEST_HOSTS", "").split(",") if path]
-    inside = [["ip", "netns", "exec", host] for host in hosts] or [[], []]
-    address = os.environ.get("SQUALL_TEST_TARGET", "127.0.0.1")
-    words = (["target", str(port)], ["initiator", f"{address}:{port}", test])
-    target, initiator = (subprocess.Popen([*before, sys.executable, __file__, *role]) for before, role in zip(inside, words))
-    status = initiator.wait()
-    if status:
-        target.kill()
-    ended = target.wait(PATIENCE)
-    expected = -signal.SIGKILL if test == "killed" else 0
-    if not status and ended != expected:
-        report(f"the target ended with {ended}, expected {expected}")
-        status = 1
-    return status
-
-
 def main(words):
     match words:
         case ["list"]:
             print(*TESTS, sep="\n")
         case ["pair", test] if test in TESTS:
-            return pair(test)
+            return pair(__file__, test, -signal.SIGKILL if test == "killed" else 0)
         case ["target", *port] if len(port) < 2:
-            wait_for_initiator(int(*port) if port else PORT)
+            serve(accept(int(*port) if port else PORT))
         case ["initiator", host, *tests] if tests and all(test in TESTS for test in tests):
             name, _, port = host.partition(":")
             return initiate(name, int(port or PORT), tests)

@@ -103,22 +103,29 @@ def setup_rust() -> None:
     need(version >= RUST_FLOOR, advice)
 
 
-def venv(name: str, *requirements: str) -> None:
-    """Makes a virtual environment target/venv-NAME that meets the requirements."""
+def make_venv(name: str, *requirements: str) -> str | None:
+    """Makes a virtual environment target/venv-NAME that meets the requirements. Returns the command that failed, if any."""
     directory = TARGET / f"venv-{name}"
     stamp = directory / ".requirements"
     # The path is part of the stamp: a virtual environment does not survive being moved.
     want = f"{directory} {' '.join(requirements)}"
     if stamp.exists() and stamp.read_text() == want:
-        return
+        return None
     say(f"pip: {' '.join(requirements)} -> {shown(directory)}")
     shutil.rmtree(directory, ignore_errors=True)
     # The system's Python, not that of a virtual environment we may run in.
     pip = (f"{directory}/bin/pip", "--quiet", "--disable-pip-version-check", "install")
     for command in (("python3", "-m", "venv", str(directory)), (*pip, *requirements)):
         if subprocess.run(command).returncode:
-            die(f"failed: {' '.join(command)}", 1)
+            return " ".join(command)
     stamp.write_text(want)
+    return None
+
+
+def venv(name: str, *requirements: str) -> None:
+    """Makes a virtual environment target/venv-NAME that meets the requirements, or exits."""
+    if failed := make_venv(name, *requirements):
+        die(f"failed: {failed}", 1)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,10 @@ wheel needs a libfabric newer than 2.6 (FABRIC_1.10), whose prefix --libfabric n
 The program is fabtests/nixl/transfer.py. Its tests compare every byte of 1 KiB to 64 MiB, of 256 pieces, and 200
 notifications; a transfer to a killed target has to fail. On squall the contents are also compared with damaged packets and
 through shared memory. The times of transfers beside libfabric's own tcp are printed as a table, medians of the rounds.
+
+Then two of Mooncake's transfer engines move and compare memory (target/venv-mooncake, 220 MB; fabtests/nixl/
+mooncake_transfer.py): by packets, by damaged packets and through shared memory. That is a test alone: a library stands in
+for the verbs device that Mooncake needs, and gives it squall where it asks for efa. --only mooncake needs no --libfabric.
 """
 
 import argparse
@@ -19,7 +23,7 @@ import re
 import shutil
 import statistics
 
-from squall_ci import foreign, hosts
+from squall_ci import foreign, hosts, mooncake
 from squall_ci.commands import setup
 from squall_ci.environment import provider_run
 from squall_ci.job import Job, run_ranks
@@ -108,40 +112,61 @@ def measure(rounds: dict[str, list[Job]]) -> str:
 
 
 def main(args: argparse.Namespace) -> int:
-    outcome = foreign.Outcome(args)
+    outcome, of_mooncake = foreign.Outcome(args), foreign.Outcome(args)
     outcome.version = VERSION
-    libfabric = library(args.libfabric)
-    setup.venv("nixl", *REQUIREMENTS)
+    chosen = [test for test in LEAST if re.search(args.only, test)]
+    speed = bool(args.rounds and re.search(args.only, "speed"))
+    titles = mooncake.chosen(args.only, args.hosts) if args.provider == "squall" else []
+    need(chosen or speed or titles, f"no test matches --only {args.only}")
+    # Mooncake's engine runs on an older libfabric, too.
+    libfabric = library(args.libfabric) if chosen or speed or args.libfabric else None
+    if titles and (why := mooncake.missing()):
+        need(chosen or speed, f"SKIPPED: {why}")
+        print(f"SKIPPED Mooncake: {why}")
+        titles = []
+    status = 0
     with hosts.forked(args.hosts, args.ranks) as where:
         where = {**where, **({"SQUALL_TEST_TARGET": Bridge.address_of(0)} if args.hosts else {})}
         where |= {"SQUALL_TEST_DEADLINE": str(int(args.timeout) - 5)}
+        if libfabric and (chosen or speed):
+            setup.venv("nixl", *REQUIREMENTS)
+            run_nixl(outcome, chosen, speed, libfabric, where)
+            status = outcome.finish("NIXL", "host memory, backend LIBFABRIC")
+        if titles:
+            status |= mooncake.run_all(of_mooncake, titles, libfabric, where)
+    return status
 
-        def run_pair(provider: str, test: str, more: dict[str, str], at_least: int | None) -> Job:
-            command: list[Word] = [VENV / "bin" / "python", PROGRAM, "pair", test]
-            env = environment(provider, libfabric) | where | more
-            shown = run_ranks(provider, args.ranks, command, env, args.timeout, at_least, hosts.shows(args.hosts))
-            missing = not re.search(rf"^{test}: \d+ passed, 0 failed$", shown.output, re.M)
-            problem = "the program did not report success" if missing and not shown.problem else shown.problem
-            return Job(shown.result, problem, shown.note)
 
-        chosen = [test for test in LEAST if re.search(args.only, test)]
-        for test in chosen:
-            short = {"FI_SQUALL_DEADLINE": "3s"} if test == "killed" else {}
-            run_pair(args.provider, test, short, LEAST[test]).add_to(outcome.tally, test)
-        if args.provider == "squall" and "contents" in chosen:
-            for title, more in SURROUNDINGS.items():
-                if not (args.hosts and "FI_SQUALL_SHM" in more):
-                    run_pair("squall", "contents", more, LEAST["contents"]).add_to(outcome.tally, f"contents, {title}")
-        if args.rounds and re.search(args.only, "speed"):
-            columns: dict[str, tuple[str, dict[str, str]]] = {"tcp": ("tcp", {}), "squall": ("squall", {})}
-            if not args.hosts:
-                columns["squall, shared memory"] = ("squall", SURROUNDINGS["shared memory"])
-            rounds: dict[str, list[Job]] = {title: [] for title in columns}
-            for _ in range(args.rounds):
-                for title, (provider, more) in columns.items():
-                    rounds[title].append(run_pair(provider, "speed", more, 0))
-            for title, jobs in rounds.items():
-                worst = next((job for job in jobs if job.problem), jobs[-1])
-                worst.add_to(outcome.tally, f"speed, {title}")
-            print(measure(rounds))
-    return outcome.finish("NIXL", "host memory, backend LIBFABRIC")
+def run_nixl(
+    outcome: foreign.Outcome, chosen: list[str], speed: bool, libfabric: pathlib.Path, where: dict[str, str]
+) -> None:
+    """Runs the chosen tests between two agents of NIXL, and their times beside tcp if `speed` is set."""
+    args = outcome.args
+
+    def run_pair(provider: str, test: str, more: dict[str, str], at_least: int | None) -> Job:
+        command: list[Word] = [VENV / "bin" / "python", PROGRAM, "pair", test]
+        env = environment(provider, libfabric) | where | more
+        shown = run_ranks(provider, args.ranks, command, env, args.timeout, at_least, hosts.shows(args.hosts))
+        missing = not re.search(rf"^{test}: \d+ passed, 0 failed$", shown.output, re.M)
+        problem = "the program did not report success" if missing and not shown.problem else shown.problem
+        return Job(shown.result, problem, shown.note)
+
+    for test in chosen:
+        short = {"FI_SQUALL_DEADLINE": "3s"} if test == "killed" else {}
+        run_pair(args.provider, test, short, LEAST[test]).add_to(outcome.tally, test)
+    if args.provider == "squall" and "contents" in chosen:
+        for title, more in SURROUNDINGS.items():
+            if not (args.hosts and "FI_SQUALL_SHM" in more):
+                run_pair("squall", "contents", more, LEAST["contents"]).add_to(outcome.tally, f"contents, {title}")
+    if speed:
+        columns: dict[str, tuple[str, dict[str, str]]] = {"tcp": ("tcp", {}), "squall": ("squall", {})}
+        if not args.hosts:
+            columns["squall, shared memory"] = ("squall", SURROUNDINGS["shared memory"])
+        rounds: dict[str, list[Job]] = {title: [] for title in columns}
+        for _ in range(args.rounds):
+            for title, (provider, more) in columns.items():
+                rounds[title].append(run_pair(provider, "speed", more, 0))
+        for title, jobs in rounds.items():
+            worst = next((job for job in jobs if job.problem), jobs[-1])
+            worst.add_to(outcome.tally, f"speed, {title}")
+        print(measure(rounds))

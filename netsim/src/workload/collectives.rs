@@ -5,15 +5,7 @@
 //! message leaves a rank when every message that brought something into these blocks has arrived
 //! there, so that the blocks of a long buffer follow each other through the group.
 //!
-//! | algorithm | for | source |
-//! |---|---|---|
-//! | ring | all-reduce, all-gather, reduce-scatter, broadcast, reduce, all-to-all | Patarasuk and Yuan, JPDC 69 (2009); NCCL |
-//! | tree | all-reduce, broadcast, reduce | binomial tree: Thakur, Rabenseifner and Gropp, IJHPCA 19 (2005) |
-//! | double-binary-tree | all-reduce | Sanders, Speck and Träff, Parallel Computing 35 (2009); NCCL 2.4 |
-//! | halving-doubling | all-reduce, all-gather, reduce-scatter | Thakur et al. (2005); powers of two |
-//! | direct | all-reduce, all-gather, reduce-scatter, all-to-all, gather, scatter | every rank to every other |
-//! | hierarchical | all-reduce, all-gather, reduce-scatter | ring within hosts, then rings between ranks of equal place |
-//! | dissemination | barrier | Hensgen, Finkel and Manber, IJPP 17 (1988) |
+//! `docs/formats.md` lists the algorithms, the kinds that each serves, and their sources.
 
 use core::fmt;
 use core::ops::Range;

@@ -170,7 +170,8 @@ fn events(run: &Run, of: &str) -> Option<ReportTable> {
     })
 }
 
-/// Shows when some ranks of a schedule computed, communicated and waited.
+/// Returns the Gantt chart of a run: when its ranks computed, communicated and waited. Only ranks with a
+/// recorded timeline have a row. Returns `None` if the run has no job.
 fn timelines(run: &Run, of: &str) -> Option<Gantt> {
     let times = run.job_times.as_ref()?;
     let ranks = times.ranks.iter().enumerate().filter(|(_, rank)| !rank.timeline.is_empty());

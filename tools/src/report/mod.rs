@@ -33,7 +33,7 @@ pub struct Document {
     /// Plots with curves.
     #[serde(default)]
     pub plots: Vec<Plot>,
-    /// Gantt charts.
+    /// Charts of the states of ranks over time.
     #[serde(default)]
     pub gantts: Vec<Gantt>,
     /// Bar charts.
@@ -114,19 +114,21 @@ pub struct Bars {
     pub mark: Option<(String, f64)>,
 }
 
-/// A Gantt chart: several things over the same time, a row for each.
+/// A Gantt chart, with a row for each rank of a job. Time runs to the right, and the colour of a row
+/// shows the state that the rank is in at each time.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gantt {
     /// Caption of the chart.
     pub title: String,
-    /// Name and unit of the chart's horizontal axis, which begins at zero.
+    /// Label of the time axis, with its unit. The axis begins at zero.
     pub x: String,
-    /// End of the horizontal axis.
+    /// Time at which the axis ends, in that unit.
     pub end: f64,
-    /// Names of the states that a row may be in, in the order of their numbers.
+    /// Name of each state, for the legend. The number of a state is its index here.
     pub states: Vec<String>,
-    /// Name of each row, and the times from which it is in a state.
+    /// Label of each row, and its changes of state in the order of time: the time of the change and
+    /// the number of the new state. The last state lasts until `end`.
     pub rows: Vec<(String, Vec<(f64, u8)>)>,
 }
 

@@ -121,7 +121,7 @@ fn bars(bars: &Bars) -> Result<String, PlotError> {
     finish(drawn, &text, &bars.title)
 }
 
-/// Draws a Gantt chart as SVG.
+/// Draws a Gantt chart as SVG: a bar for each row, coloured by state, and a legend of the states.
 ///
 /// # Errors
 /// The plotting library reports an error.
@@ -341,7 +341,7 @@ fn draw_bars(bars: &Bars, to: &mut String) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Colours of the states of a Gantt chart.
+/// Colours of the states of a Gantt chart, by the number of the state. The first, waiting, is grey.
 const STATES: [RGBColor; 4] = [RGBColor(228, 228, 228), COLOURS[1], COLOURS[0], COLOURS[2]];
 /// Height of a row of a Gantt chart, pixels.
 const ROW: u32 = 18;
@@ -392,11 +392,14 @@ fn draw_gantt(gantt: &Gantt, to: &mut String) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Number of columns of a Gantt chart: each shows the state that fills most of it.
+/// Number of columns into which a Gantt chart divides its time axis, so that a long job needs no larger
+/// picture than a short one. A column has the colour of the state in which the row spends most of the
+/// column's time.
 const COLUMNS: usize = 480;
 
-/// Returns stretches of one state, with their beginnings and ends, of a row that changes its state at
-/// these times.
+/// Returns the coloured parts of one row of a Gantt chart from its changes of state: the time at which
+/// each part begins, the time at which it ends, and its state. Adjacent columns of one state are one
+/// part. Columns before the first change belong to no part.
 fn stretches(changes: &[(f64, u8)], end: f64, states: usize) -> Vec<(f64, f64, usize)> {
     let mut columns = vec![vec![0.0; states.max(1)]; COLUMNS];
     let ends = changes.iter().skip(1).map(|change| change.0).chain([end]);
