@@ -387,21 +387,27 @@ impl Coordinator {
         limit.map_or(self.bound, |limit| limit.min(self.bound))
     }
 
-    /// Resumes each process whose wake time lies before the horizon, and returns these processes
-    /// with their times. The `limit` is that of [`Self::run`]. The `pace` holds back processes for
-    /// which no packet has arrived. Also returns the earliest wake time that the pace held back.
+    /// Resumes processes whose wake time lies before the horizon, the earliest first, until `most` run. Returns these
+    /// processes with their times. The `limit` is that of [`Self::run`]. The `pace` holds back processes for which no
+    /// packet has arrived. Also returns the earliest wake time that the pace held back.
+    ///
+    /// A process that resumes long before the horizon has a long time to act in. One that resumes just before it would
+    /// soon ask again, and gains from waiting until others have moved the horizon on.
     pub(super) fn wake(
         &mut self,
         limit: Option<Time>,
         pace: Option<Pace>,
+        most: usize,
     ) -> (Vec<(u32, Resume)>, Option<Time>) {
         if !self.started || self.bound == Time::NEVER {
             return (Vec::new(), None);
         }
         let mut held = None;
         let horizon = self.limited_bound(limit) + self.process_latency();
-        let mut woken = Vec::new();
-        for (number, process) in (0..).zip(&mut self.processes) {
+        let mut due = Vec::new();
+        let mut running = 0;
+        for (number, process) in (0..).zip(&self.processes) {
+            running += usize::from(matches!(process.activity, Activity::Running(_)));
             let Some(at) = process.wake_time().filter(|at| *at < horizon) else { continue };
             let polls = |wait: Wait| wait.reason == WaitReason::Idle;
             if process.arrival.is_none()
@@ -414,6 +420,16 @@ impl Coordinator {
                 held = Some(held.map_or(at, |earlier: Time| earlier.min(at)));
                 continue;
             }
+            due.push((at, number));
+        }
+        let room = most.saturating_sub(running);
+        if due.len() > room {
+            due.sort_unstable();
+            due.truncate(room);
+        }
+        let mut woken = Vec::with_capacity(due.len());
+        for (at, number) in due {
+            let process = &mut self.processes[number as usize];
             process.activity = Activity::Running(at);
             process.passes_arrivals = false;
             process.arrival = None;

@@ -445,7 +445,7 @@ fn a_process_whose_bound_rose_while_it_computed_goes_on_at_its_bound() {
     coordinator.note_wait(number, wait(Time(1), Time(1), WaitReason::Sync));
     coordinator.start();
     let begin = Time(1);
-    let (woken, _) = coordinator.wake(None, None);
+    let (woken, _) = coordinator.wake(None, None, usize::MAX);
     assert_eq!(woken.len(), 1);
     // It computes for 20 ms. Then its transport has to serve a timer of the first microsecond, for which
     // the process waits first.
@@ -453,7 +453,7 @@ fn a_process_whose_bound_rose_while_it_computed_goes_on_at_its_bound() {
     assert_eq!(coordinator.bound(), begin + Span::millis(15));
     coordinator.note_wait(number, wait(begin, begin + Span::micros(1), WaitReason::Busy));
     assert_eq!(coordinator.bound(), begin + Span::millis(15));
-    let (woken, _) = coordinator.wake(None, None);
+    let (woken, _) = coordinator.wake(None, None, usize::MAX);
     assert_eq!(woken[0].1.now, begin + Span::millis(15));
     let running = Activity::Running(begin + Span::millis(15));
     assert_eq!(coordinator.processes[number as usize].activity, running);

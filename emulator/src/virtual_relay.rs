@@ -45,6 +45,9 @@ const MOST_LINES: usize = 32;
 /// Interval in real time at which the relay looks at its sockets, and for packets of processes that run. Processes that
 /// wait wake the relay.
 const LOOK_INTERVAL: Span = Span::millis(1);
+/// Number of processes for each processor that run at a time, unless they write nothing for [`LOOK_INTERVAL`]. Fewer have
+/// more virtual time to act in before they ask again, and too few leave processors idle.
+const RUNNING_PER_PROCESSOR: usize = 4;
 /// Real time that a process may take to read an answer for which it waits.
 const WRITE_TIMEOUT: Span = Span::secs(30);
 /// Real time for which the relay waits for a process to read before it looks again.
@@ -380,6 +383,8 @@ impl Relay {
         epoll::add(&set, &self.listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         let mut events = Vec::with_capacity(64);
         let (mut rung, mut looked_at) = (Vec::new(), Time::ZERO);
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let most = processors * RUNNING_PER_PROCESSOR;
         while !self.stopped {
             if self.run_state.is_stuck(clock()) {
                 report(format_args!("{JOB_IS_STUCK}"));
@@ -387,7 +392,7 @@ impl Relay {
             }
             let is_busy = self.serve_rung(&mut rung, report);
             if is_busy && clock().since(looked_at) < LOOK_INTERVAL {
-                if let Err(why) = self.advance(report) {
+                if let Err(why) = self.advance(most, report) {
                     report(format_args!("the emulator ends the job: {why}"));
                     break;
                 }
@@ -424,11 +429,13 @@ impl Relay {
                     slot => self.serve_process(slot as usize, true, report),
                 }
             }
-            self.serve_rung(&mut rung, report);
+            let is_busy = self.serve_rung(&mut rung, report) || is_busy;
             if let Some(all) = &mut self.virtual_time {
                 all.check_running_processes(clock(), &read_thread_activity, report);
             }
-            if let Err(why) = self.advance(report) {
+            // Those that run may compute for long, or wait in shared memory for one that was held back.
+            let most = if is_busy { most } else { usize::MAX };
+            if let Err(why) = self.advance(most, report) {
                 report(format_args!("the emulator ends the job: {why}"));
                 break;
             }
@@ -781,11 +788,15 @@ impl Relay {
     }
 
     /// Starts the job if it is complete, advances the network as far as it may, and resumes the
-    /// processes that may go on.
+    /// processes that may go on, until `most` run.
     ///
     /// # Errors
     /// The job is in a deadlock; the text describes it.
-    fn advance(&mut self, report: &mut dyn FnMut(fmt::Arguments<'_>)) -> Result<(), String> {
+    fn advance(
+        &mut self,
+        most: usize,
+        report: &mut dyn FnMut(fmt::Arguments<'_>),
+    ) -> Result<(), String> {
         self.start_if_complete(report);
         loop {
             let Some(all) = &mut self.virtual_time else { return Ok(()) };
@@ -827,7 +838,7 @@ impl Relay {
             }
             let pace = self.pace()?;
             let Some(all) = &mut self.virtual_time else { return Ok(()) };
-            let (woken, held) = all.coordinator.wake(limit, pace);
+            let (woken, held) = all.coordinator.wake(limit, pace, most);
             all.poll_timeout = match (held, pace) {
                 (Some(held), Some(pace)) => held.since(pace.latest),
                 _ => CHECK_INTERVAL,

@@ -416,7 +416,10 @@ impl World {
             let outside = outside.filter(|p| p.activity == Activity::Outside).count() > 0;
             let latest = self.latest;
             let pace = outside.then_some(Pace { latest, for_all: true });
-            let (woken, held) = self.coordinator.wake(limit, pace);
+            // One at least, or nobody might go on.
+            let most =
+                if self.real.chance(0.3) { usize::MAX } else { 1 + self.real.below(4) as usize };
+            let (woken, held) = self.coordinator.wake(limit, pace, most);
             for &(number, resume) in &woken {
                 self.ranks[number as usize].resume(resume);
             }

@@ -97,7 +97,7 @@ fn go_on(
         arrivals.push((at, delivery.tag as u32));
         Some(delivery.tag as u32)
     });
-    let (woken, held) = coordinator.wake(limit, None);
+    let (woken, held) = coordinator.wake(limit, None, usize::MAX);
     assert_eq!(held, None);
     (arrivals, woken)
 }
@@ -191,6 +191,26 @@ fn a_card_writes_the_packets_of_several_senders_one_after_the_other() {
     assert_eq!(arrivals, [(at(1_183), 1), (at(1_215), 1)]);
 }
 
+#[test]
+fn the_earliest_processes_resume_first_if_few_may_run() {
+    let mut emulation = star();
+    let mut coordinator = coordinator(&emulation, 4);
+    coordinator.start();
+    go_on(&mut coordinator, &mut emulation, None);
+    for (number, until) in (0..).zip([30, 20, 40, 10]) {
+        coordinator.note_wait(number, wait(at(5), at(until), WaitReason::Busy));
+    }
+    let resumed = |coordinator: &mut Coordinator, most| -> Vec<(u32, Time)> {
+        let (woken, _) = coordinator.wake(None, None, most);
+        woken.into_iter().map(|(number, resume)| (number, resume.now)).collect()
+    };
+    assert_eq!(resumed(&mut coordinator, 2), [(3, at(10)), (1, at(20))]);
+    assert_eq!(resumed(&mut coordinator, 2), [], "two run");
+    coordinator.note_wait(3, wait(at(10), at(35), WaitReason::Busy));
+    assert_eq!(resumed(&mut coordinator, 2), [(0, at(30))]);
+    assert_eq!(resumed(&mut coordinator, usize::MAX), [(2, at(40)), (3, at(35))]);
+}
+
 /// Sends packets of (time, flow, sending host, receiving host, bytes of payload) in a star whose cards have a rate. Returns
 /// the arrivals in the order in which they are delivered, with their hosts.
 fn deliveries(packets: &[(Picos, u32, u32, u32, usize)]) -> Vec<(Picos, u32)> {
@@ -233,19 +253,19 @@ fn the_pace_holds_back_those_that_only_poll_unless_it_is_for_all() {
             let pace = |ns| Some(Pace { latest: at(ns), for_all });
             coordinator.note_wait(0, wait(at(10), at(1_000), reason));
             coordinator.note_wait(1, wait(at(10), at(50_000), reason));
-            let (woken, held) = coordinator.wake(None, pace(999));
+            let (woken, held) = coordinator.wake(None, pace(999), usize::MAX);
             let holds = polls || for_all;
             assert_eq!(held, holds.then_some(at(1_000)), "{reason:?} {for_all}");
             assert_eq!(woken.is_empty(), holds);
             if holds {
-                let (woken, held) = coordinator.wake(None, pace(1_000));
+                let (woken, held) = coordinator.wake(None, pace(1_000), usize::MAX);
                 assert_eq!((woken.len(), held), (1, None), "the time of the pace has come");
             }
             // An arrival holds nobody back.
             assert_eq!(send(&coordinator, &mut emulation, at(1_000), (0, 1)), Ok(()));
             coordinator.set_absent(0, Activity::Ended);
             coordinator.run(&mut emulation, None, &mut |_, _| Some(1));
-            let (woken, held) = coordinator.wake(None, pace(1_000));
+            let (woken, held) = coordinator.wake(None, pace(1_000), usize::MAX);
             let resume =
                 Resume { now: at(1_000 + CROSSING), horizon: at(1_000 + CROSSING + HOST_LATENCY) };
             assert_eq!((woken, held), (vec![(1, resume)], None));
