@@ -26,9 +26,9 @@ PROGRAM = FABTESTS / "nixl" / "mooncake_transfer.py"
 VERBS = pathlib.Path("/usr/include/infiniband/verbs.h")
 # The bytes that the test moves in each direction at least.
 LEAST = 64 << 20
-# The name of the part, and the surroundings of its contents.
+# Name of this part of the suite, and the conditions in which its contents are compared.
 NAME = "mooncake"
-SURROUNDINGS = {
+CONDITIONS = {
     "packets": {"FI_SQUALL_SHM": "no"},
     "damaged packets": {"FI_SQUALL_SHM": "no", "FI_SQUALL_FAULT": "loss=1%,reorder=2%,dup=1%"},
     "shared memory": {"FI_SQUALL_SHM": "yes"},
@@ -36,9 +36,9 @@ SURROUNDINGS = {
 
 
 def chosen(only: str, apart: bool) -> list[str]:
-    """Returns the surroundings that `--only` and `--hosts` leave."""
+    """Returns the conditions that `--only` and `--hosts` select."""
     return [
-        title for title in SURROUNDINGS if re.search(only, f"{NAME}, {title}") and not (apart and title == "shared memory")
+        title for title in CONDITIONS if re.search(only, f"{NAME}, {title}") and not (apart and title == "shared memory")
     ]
 
 
@@ -66,9 +66,9 @@ def environment(libfabric: pathlib.Path | None) -> dict[str, str]:
 
 
 def run_contents(tally: Tally, title: str, env: dict[str, str], timeout: float, apart: bool) -> None:
-    """Runs the test in these surroundings and counts it."""
+    """Runs the test in one condition and adds its result."""
     command: list[Word] = [PYTHON, PROGRAM, "pair", "contents"]
-    job = run_ranks("squall", 2, command, env | SURROUNDINGS[title], timeout, LEAST, hosts.shows(apart))
+    job = run_ranks("squall", 2, command, env | CONDITIONS[title], timeout, LEAST, hosts.shows(apart))
     problem: str | None = None
     if not re.search(r"^contents: \d+ passed, 0 failed$", job.output, re.M):
         problem = "the program did not report success"
@@ -76,7 +76,7 @@ def run_contents(tally: Tally, title: str, env: dict[str, str], timeout: float, 
 
 
 def run_all(outcome: foreign.Outcome, titles: list[str], libfabric: pathlib.Path | None, where: dict[str, str]) -> int:
-    """Runs the test in all these surroundings. Returns the exit status."""
+    """Runs the test in these conditions. Returns the exit status."""
     args = outcome.args
     outcome.version = VERSION
     env = environment(libfabric) | where

@@ -61,12 +61,12 @@ pub(super) struct CardPacket {
     pub(super) begins_message: bool,
 }
 
-/// Something that waits for a time. Items that wait for one time are ordered by their ranks.
+/// An item that is due at a time. Items that are due at the same time are ordered by `tie_break`.
 pub(super) struct Pending<T> {
     pub(super) at: Picos,
     /// Number of the packet's flow, for a packet of a host, so that the order does not depend on which process is faster
     /// in real time.
-    pub(super) rank: u64,
+    pub(super) tie_break: u64,
     /// Number in the order in which the items were handed over.
     pub(super) number: u64,
     pub(super) item: T,
@@ -74,7 +74,7 @@ pub(super) struct Pending<T> {
 
 impl<T> Pending<T> {
     const fn key(&self) -> (Picos, u64, u64) {
-        (self.at, self.rank, self.number)
+        (self.at, self.tie_break, self.number)
     }
 }
 
@@ -209,8 +209,8 @@ impl Cards {
         let before = card.next_departure();
         self.number += 1;
         let item = (sender, packet);
-        let rank = flow.into();
-        card.pending.push(Reverse(Pending { at, rank, number: self.number, item }));
+        let tie_break = flow.into();
+        card.pending.push(Reverse(Pending { at, tie_break, number: self.number, item }));
         self.update(host, before);
     }
 

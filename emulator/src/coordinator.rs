@@ -7,8 +7,8 @@
 //! *horizon*, which is later by the [latency of the last link](Emulation::last_latency): the network delivers a packet when the last
 //! switch has sent it. Where ranks of one host exchange messages by an
 //! [inner path](Emulation::use_inner_paths), the horizon is not later than the smallest bound plus the
-//! latency of that path. The network then lags behind, and packets that it has sent wait with those of the
-//! inner paths, so that all are delivered in the order of their arrival.
+//! latency of that path. The network is then behind by up to that latency, and its packets are queued with those
+//! of the inner paths, so that all are delivered in the order of their arrival.
 //!
 //! A process that waits resumes when the horizon is later than its wake time: the time until which
 //! it waits, or the arrival of a packet for it. Processes run at the same time, and the result does
@@ -387,17 +387,17 @@ impl Coordinator {
         limit.map_or(self.bound, |limit| limit.min(self.bound))
     }
 
-    /// Resumes processes whose wake time lies before the horizon, the earliest first, until `most` run. Returns these
-    /// processes with their times. The `limit` is that of [`Self::run`]. The `pace` holds back processes for which no
+    /// Resumes processes whose wake time lies before the horizon, the earliest first, until `max_running` processes run.
+    /// Returns these processes with their times. The `limit` is that of [`Self::run`]. The `pace` holds back processes for which no
     /// packet has arrived. Also returns the earliest wake time that the pace held back.
     ///
-    /// A process that resumes long before the horizon has a long time to act in. One that resumes just before it would
-    /// soon ask again, and gains from waiting until others have moved the horizon on.
+    /// A process that is far behind the horizon can advance a long way before it has to ask for another one. A process
+    /// just before the horizon would stop almost at once, so it waits until others have advanced the horizon.
     pub(super) fn wake(
         &mut self,
         limit: Option<Time>,
         pace: Option<Pace>,
-        most: usize,
+        max_running: usize,
     ) -> (Vec<(u32, Resume)>, Option<Time>) {
         if !self.started || self.bound == Time::NEVER {
             return (Vec::new(), None);
@@ -422,10 +422,10 @@ impl Coordinator {
             }
             due.push((at, number));
         }
-        let room = most.saturating_sub(running);
-        if due.len() > room {
+        let free = max_running.saturating_sub(running);
+        if due.len() > free {
             due.sort_unstable();
-            due.truncate(room);
+            due.truncate(free);
         }
         let mut woken = Vec::with_capacity(due.len());
         for (at, number) in due {

@@ -65,8 +65,8 @@ pub struct Emulation {
     cards: Option<Cards>,
     /// The paths between ranks of one host, if these do not cross the network.
     inner: Option<InnerPaths>,
-    /// Packets whose arrival is known, with its time: those on inner paths and, if the arrivals of network and
-    /// inner paths or cards have to be put into one order, those that the last switch has sent.
+    /// Packets with a known time of arrival: those on inner paths and, if [`Self::orders_arrivals`], those that have left
+    /// their last switch.
     arriving: BinaryHeap<Reverse<Pending<ArrivingPacket>>>,
     /// Number of packets that were put into `arriving`.
     arriving_number: u64,
@@ -429,18 +429,17 @@ impl Emulation {
         self.network.advance_to(until);
     }
 
-    /// Returns whether packets that the last switch has sent wait until no earlier arrival can become known. It is
-    /// needed where arrivals are also known in another way than by the network's events, in whose order they would
-    /// be delivered.
+    /// Returns whether arrivals must be sorted before packets are delivered. That is so if inner paths or cards
+    /// determine arrivals, too. Otherwise the network's events are in the order of the arrivals.
     fn orders_arrivals(&self) -> bool {
         self.inner.is_some() || !self.written_at.is_empty()
     }
 
-    /// Adds a packet that arrives at `at` and that the network does not carry. Packets that arrive at one time are
-    /// delivered in the order of their ranks.
-    fn push_arriving(&mut self, at: Picos, rank: u64, item: ArrivingPacket) {
+    /// Adds a packet that arrives at `at` and that the network does not carry. Packets that arrive at the same time are
+    /// delivered in the order of `tie_break`.
+    fn push_arriving(&mut self, at: Picos, tie_break: u64, item: ArrivingPacket) {
         self.arriving_number += 1;
-        self.arriving.push(Reverse(Pending { at, rank, number: self.arriving_number, item }));
+        self.arriving.push(Reverse(Pending { at, tie_break, number: self.arriving_number, item }));
     }
 
     /// Returns the earliest arrival of a packet that the network does not carry.
@@ -456,8 +455,8 @@ impl Emulation {
         self.spare.push(payload);
     }
 
-    /// Takes a packet that the last switch has sent from the network, and lets it wait for its arrival. The card of the
-    /// host may have to write it to memory first, after the packets before it.
+    /// Removes a packet from the network after its last switch has sent it, and queues it until it arrives. The arrival
+    /// includes the time in which the card of the host writes this packet, and those queued before it, to memory.
     fn await_arrival(&mut self, host: u32, packet: u32) {
         let mut at = self.network.now() + self.last_latency_of(host);
         let (header, from) = self.finish(packet);
@@ -466,14 +465,14 @@ impl Emulation {
             core::mem::replace(&mut carried.payload, self.spare.pop().unwrap_or_default());
         let (tag, frame) = (carried.tag, carried.frame);
         // Packets that no card delays follow those of inner paths, in the order of the network.
-        let mut rank = u64::MAX;
+        let mut tie_break = u64::MAX;
         if let Some(written_at) = self.written_at.get_mut(host as usize)
             && let Some(cards) = &self.cards
         {
             *written_at = at.max(*written_at) + cards.model().payload_time(payload.len());
-            (at, rank) = (*written_at, header.flow.into());
+            (at, tie_break) = (*written_at, header.flow.into());
         }
-        self.push_arriving(at, rank, ArrivingPacket { from, host, tag, frame, payload });
+        self.push_arriving(at, tie_break, ArrivingPacket { from, host, tag, frame, payload });
     }
 
     /// Returns the latency from the last switch to a host that is added to the time of a delivery.

@@ -45,9 +45,10 @@ const MOST_LINES: usize = 32;
 /// Interval in real time at which the relay looks at its sockets, and for packets of processes that run. Processes that
 /// wait wake the relay.
 const LOOK_INTERVAL: Span = Span::millis(1);
-/// Number of processes for each processor that run at a time, unless they write nothing for [`LOOK_INTERVAL`]. Fewer have
-/// more virtual time to act in before they ask again, and too few leave processors idle.
-const RUNNING_PER_PROCESSOR: usize = 4;
+/// Largest number of processes that run at a time, for each processor. The fewer run, the further each can advance before
+/// it has to wait for the others, but too few leave processors idle. The limit does not hold when no process has
+/// written anything for [`LOOK_INTERVAL`].
+const MAX_RUNNING_PER_PROCESSOR: usize = 4;
 /// Real time that a process may take to read an answer for which it waits.
 const WRITE_TIMEOUT: Span = Span::secs(30);
 /// Real time for which the relay waits for a process to read before it looks again.
@@ -384,7 +385,7 @@ impl Relay {
         let mut events = Vec::with_capacity(64);
         let (mut rung, mut looked_at) = (Vec::new(), Time::ZERO);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let most = processors * RUNNING_PER_PROCESSOR;
+        let few = processors * MAX_RUNNING_PER_PROCESSOR;
         while !self.stopped {
             if self.run_state.is_stuck(clock()) {
                 report(format_args!("{JOB_IS_STUCK}"));
@@ -392,7 +393,7 @@ impl Relay {
             }
             let is_busy = self.serve_rung(&mut rung, report);
             if is_busy && clock().since(looked_at) < LOOK_INTERVAL {
-                if let Err(why) = self.advance(most, report) {
+                if let Err(why) = self.advance(few, report) {
                     report(format_args!("the emulator ends the job: {why}"));
                     break;
                 }
@@ -433,9 +434,9 @@ impl Relay {
             if let Some(all) = &mut self.virtual_time {
                 all.check_running_processes(clock(), &read_thread_activity, report);
             }
-            // Those that run may compute for long, or wait in shared memory for one that was held back.
-            let most = if is_busy { most } else { usize::MAX };
-            if let Err(why) = self.advance(most, report) {
+            // The processes that run may compute for long, or wait in shared memory for one that the limit holds back.
+            let max_running = if is_busy { few } else { usize::MAX };
+            if let Err(why) = self.advance(max_running, report) {
                 report(format_args!("the emulator ends the job: {why}"));
                 break;
             }
@@ -788,13 +789,13 @@ impl Relay {
     }
 
     /// Starts the job if it is complete, advances the network as far as it may, and resumes the
-    /// processes that may go on, until `most` run.
+    /// processes that may go on, until `max_running` processes run.
     ///
     /// # Errors
     /// The job is in a deadlock; the text describes it.
     fn advance(
         &mut self,
-        most: usize,
+        max_running: usize,
         report: &mut dyn FnMut(fmt::Arguments<'_>),
     ) -> Result<(), String> {
         self.start_if_complete(report);
@@ -838,7 +839,7 @@ impl Relay {
             }
             let pace = self.pace()?;
             let Some(all) = &mut self.virtual_time else { return Ok(()) };
-            let (woken, held) = all.coordinator.wake(limit, pace, most);
+            let (woken, held) = all.coordinator.wake(limit, pace, max_running);
             all.poll_timeout = match (held, pace) {
                 (Some(held), Some(pace)) => held.since(pace.latest),
                 _ => CHECK_INTERVAL,

@@ -17,12 +17,12 @@ from pairs import accept, connect, expect, pair, pattern, report, WrongResultErr
 LARGEST = 64 << 20
 SIZES = tuple(1 << bits for bits in range(10, 27, 2))
 PROTOCOL = "efa"
-# The name of the device in verbs.c.
+# Name of the device, as in verbs.c.
 DEVICE = "rdmap0"
 
 
 class Engine:
-    """A transfer engine with registered memory, which knows that of the other process."""
+    """A transfer engine with registered memory, connected to the engine of the other process."""
 
     def __init__(self, control):
         self.engine = TransferEngine()
@@ -50,7 +50,7 @@ class Engine:
 
 
 def serve(control):
-    """Does as the target what the initiator asks for, until that one ends."""
+    """Serves the requests of the initiator until it ends."""
     engine = Engine(control)
     while question := control.receive():
         match question["do"]:
@@ -67,7 +67,7 @@ def serve(control):
 
 
 def contents(engine, control):
-    """Every size: a WRITE and a READ, every byte compared."""
+    """Writes and reads data of each size, and compares every byte."""
     for number, length in enumerate(SIZES):
         engine.memory[:length] = pattern(length, 2 * number)
         engine.write(length)

@@ -22,7 +22,7 @@ def report(text):
 
 
 class WrongResultError(Exception):
-    """A test has failed, for the reason in the text."""
+    """A failed test. The text has the reason."""
 
 
 def expect(condition, reason):
@@ -31,7 +31,7 @@ def expect(condition, reason):
 
 
 def pattern(length, seed):
-    """Returns bytes that differ at each place and for each seed."""
+    """Returns test data that follow from the offset and the seed."""
     words = numpy.arange(length // 8, dtype=numpy.uint64) * numpy.uint64(0x9E3779B97F4A7C15)
     return (words + numpy.uint64(seed)).view(numpy.uint8)
 
@@ -74,7 +74,7 @@ def connect(host, port):
 
 
 def accept(port):
-    """Waits for the initiator."""
+    """Accepts the connection of the initiator."""
     with socket.create_server(("", port)) as listener:
         report(f"waiting for an initiator at port {port}")
         return Control(listener.accept()[0])

@@ -29,7 +29,7 @@ SPAN = 0.3
 
 
 class Agent:
-    """An agent with registered memory, which knows that of the other process after `meet`."""
+    """An agent with registered memory. After `meet` it has the description of the other process' memory."""
 
     def __init__(self, name):
         self.agent = nixl_agent(name, nixl_agent_config(backends=[]))
@@ -80,7 +80,7 @@ class Agent:
 
 
 def serve(control):
-    """Does as the target what the initiator asks for, until that one ends."""
+    """Serves the requests of the initiator until it ends."""
     agent = Agent("target")
     agent.meet(control)
     while question := control.receive():
@@ -109,7 +109,7 @@ def check_target(control, length, seed, notifications):
 
 
 def contents(agent, control):
-    """Every size: a WRITE with a notification, and a READ, every byte compared."""
+    """Writes with a notification, and reads, data of each size, and compares every byte."""
     for number, length in enumerate(SIZES):
         agent.memory[:length] = pattern(length, 2 * number)
         agent.move("WRITE", [(0, 0, length)], b"written %d" % length)

@@ -81,7 +81,7 @@ static int is_below(const char *path, const char *directory)
 	return strncmp(path, directory, strlen(directory)) == 0;
 }
 
-/* A file that exists stands for the device's own. */
+/* Opens an existing file in place of the device file. */
 static const char *existing(const char *path)
 {
 	return is_below(path, DEVICES) ? "/dev/null" : path;
@@ -133,7 +133,7 @@ int fi_getinfo(uint32_t version, const char *node, const char *service, uint64_t
 
 	if (!libfabric)
 		return -FI_ENOSYS;
-	/* The engine was linked with FABRIC_1.3. Calls from inside of libfabric mean the newest form, which dlsym finds. */
+	/* The engine is linked to the version FABRIC_1.3 of the symbol. Calls inside of libfabric need the newest one, which dlsym returns. */
 	*(void **)&next = depth ? dlsym(libfabric, "fi_getinfo") : dlvsym(libfabric, "fi_getinfo", "FABRIC_1.3");
 	if (!next)
 		return -FI_ENOSYS;
@@ -142,7 +142,7 @@ int fi_getinfo(uint32_t version, const char *node, const char *service, uint64_t
 		fabric = *hints->fabric_attr;
 		fabric.prov_name = "squall";
 		domain = *hints->domain_attr;
-		/* It asks for `rdmap0-rdm`, the domain that `efa` would have. */
+		/* The engine asks for the domain `rdmap0-rdm`, which `efa` would have. */
 		domain.name = NULL;
 		asked = *hints;
 		asked.fabric_attr = &fabric;

@@ -260,7 +260,7 @@ crate::base::counters! {
         rx_sealed_trimmed: sum "packets",
         /// Packets about network cards that were refused: of another job, or of an address that is not the sender's.
         rx_rails_refused: sum "packets",
-        /// Packets about network cards that were dropped because too many waited to be sent.
+        /// Packets of the exchange about network cards that were dropped because too many waited to be sent.
         tx_rails_dropped: sum "packets",
         /// ICMP and local errors that were read.
         errors: sum "errors" as "icmp_errors",

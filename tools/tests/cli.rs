@@ -77,7 +77,10 @@ impl Folder {
             });
             std::os::unix::fs::symlink(library.expect("a C library"), &object).expect("room");
         }
-        let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
+        // A shell without job control ignores some signals in what it starts in the background, and scripts cannot trap
+        // these.
+        let mut command = Command::new("env");
+        command.arg("--default-signal").arg(env!("CARGO_BIN_EXE_squall"));
         command.env("FI_PROVIDER_PATH", provider).env_remove("FI_PROVIDER");
         command.args(words.split_whitespace()).current_dir(&self.0);
         command

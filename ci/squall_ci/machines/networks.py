@@ -102,11 +102,12 @@ def bond(room: Room, provider: str) -> Verdict:
     return verdict
 
 
-# Seconds of a job of which both cables carry packets, then one, then both, and bytes that a card sends in each of these times
-# if it is used.
+# Seconds of a job of which both cables carry packets, then one, then both. A card that is used sends at least so many bytes in
+# each of the three phases.
 CABLES_SECONDS = 120.0
 USED = 128 << 10
-# A card that is out gets questions, five a second for each pair of cards, and at most this part of what the other one carries.
+# A card whose cable is pulled still sends questions whether it works, five a second for each pair of cards. They may be at
+# most this part of what the other card sends.
 UNUSED = 1 / 10
 
 
@@ -117,35 +118,36 @@ UNUSED = 1 / 10
 def card_pulled(room: Room, provider: str) -> Verdict:
     """A job uses two cards in two subnets (`FI_SQUALL_RAILS=all`), and the cable of one of them is pulled for a time."""
     cards = ("data", "spare")
-    # What each card of the first host has sent at the beginning, before the pull, when it was noticed, at its end, and after.
-    looks: list[tuple[int, ...]] = []
+    # Bytes that each card of the first host has sent: at the beginning, before the cable is pulled, a second later, when it is
+    # put back, and at the end.
+    counts: list[tuple[int, ...]] = []
 
-    def look() -> tuple[int, ...]:
+    def count() -> tuple[int, ...]:
         return tuple(room.guests[0].sent(card) for card in cards)
 
     def wait_for(over: threading.Event, used: Sequence[int]) -> None:
-        """Waits until some cards have sent enough since the last look, and adds a look."""
-        before = looks[-1]
+        """Waits until these cards have sent enough since the last count, and adds a count."""
+        before = counts[-1]
         while not over.wait(0.5):
-            now = look()
+            now = count()
             if all(now[card] - before[card] >= USED for card in used):
                 break
-        looks.append(look())
+        counts.append(count())
 
     def pull(over: threading.Event) -> None:
         wait_for(over, (0, 1))
         room.guests[1].set_link("spare", False)
         over.wait(1)
-        looks.append(look())
+        counts.append(count())
         wait_for(over, (0,))
         room.guests[1].set_link("spare", True)
         wait_for(over, (0, 1))
 
-    looks.append(look())
+    counts.append(count())
     env = {"FI_SQUALL_IFACE": ",".join(cards), "FI_SQUALL_RAILS": "all"}
     job, began = disturbed(room, pull, provider, CABLES_SECONDS, env=env)
     verdict = survived(job, began)
-    spans = [tuple(then[card] - now[card] for card in (0, 1)) for now, then in pairwise(looks)]
+    spans = [tuple(then[card] - now[card] for card in (0, 1)) for now, then in pairwise(counts)]
     note = "; ".join([f"KiB of each card: {[tuple(sent >> 10 for sent in span) for span in spans]}", verdict.note])
     if verdict.problem:
         return Verdict(verdict.problem, note, verdict.output)

@@ -41,8 +41,8 @@ PROGRAM = FABTESTS / "nixl" / "transfer.py"
 OUT = TARGET / "nixl"
 # The bytes that each test moves in each direction at least; None where an endpoint is killed.
 LEAST = {"contents": 64 << 20, "descriptors": 4 << 20, "notifications": 0, "killed": None}
-# Further surroundings of the contents on squall.
-SURROUNDINGS = {
+# Further conditions in which the contents are compared on squall.
+CONDITIONS = {
     "damaged packets": {"FI_SQUALL_FAULT": "loss=1%,reorder=2%,dup=1%"},
     "shared memory": {"FI_SQUALL_SHM": "yes"},
 }
@@ -155,13 +155,13 @@ def run_nixl(
         short = {"FI_SQUALL_DEADLINE": "3s"} if test == "killed" else {}
         run_pair(args.provider, test, short, LEAST[test]).add_to(outcome.tally, test)
     if args.provider == "squall" and "contents" in chosen:
-        for title, more in SURROUNDINGS.items():
+        for title, more in CONDITIONS.items():
             if not (args.hosts and "FI_SQUALL_SHM" in more):
                 run_pair("squall", "contents", more, LEAST["contents"]).add_to(outcome.tally, f"contents, {title}")
     if speed:
         columns: dict[str, tuple[str, dict[str, str]]] = {"tcp": ("tcp", {}), "squall": ("squall", {})}
         if not args.hosts:
-            columns["squall, shared memory"] = ("squall", SURROUNDINGS["shared memory"])
+            columns["squall, shared memory"] = ("squall", CONDITIONS["shared memory"])
         rounds: dict[str, list[Job]] = {title: [] for title in columns}
         for _ in range(args.rounds):
             for title, (provider, more) in columns.items():

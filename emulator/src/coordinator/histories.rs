@@ -237,8 +237,8 @@ fn topology(rng: &mut Rng) -> Topology {
     }
 }
 
-/// Gives the links of hosts latencies of their own in a third of the histories, and whole nanoseconds in another
-/// third, so that more packets arrive at the same time.
+/// In a third of the histories, gives each link of a host a latency of its own. In another third, makes all latencies the
+/// same whole number of nanoseconds, so that more packets arrive at the same time.
 fn make_uneven(topology: &mut Topology, rng: &mut Rng) {
     let (kind, shared) = (rng.below(3), Picos::nanos(1 + span(rng, 1_000).0));
     for link in &mut topology.links {
@@ -416,10 +416,10 @@ impl World {
             let outside = outside.filter(|p| p.activity == Activity::Outside).count() > 0;
             let latest = self.latest;
             let pace = outside.then_some(Pace { latest, for_all: true });
-            // One at least, or nobody might go on.
-            let most =
+            // At least one process must run, or the history could not end.
+            let max_running =
                 if self.real.chance(0.3) { usize::MAX } else { 1 + self.real.below(4) as usize };
-            let (woken, held) = self.coordinator.wake(limit, pace, most);
+            let (woken, held) = self.coordinator.wake(limit, pace, max_running);
             for &(number, resume) in &woken {
                 self.ranks[number as usize].resume(resume);
             }

@@ -33,7 +33,8 @@ const PING_EVERY: Span = Span::millis(3);
 const PINGS: u8 = 3;
 /// Shortest time between two measurements of a pair's delay.
 const SAMPLE_EVERY: Span = Span::millis(10);
-/// Number of pairs of all peers up to which each is measured that often.
+/// Number of pairs of cards, over all peers, up to which the delay of each is measured every [`SAMPLE_EVERY`]. More are
+/// measured less often.
 const SAMPLED_PAIRS: u64 = 64;
 /// Share of the paths of the fastest pair of cards; those of the others are relative to it.
 const MOST_SHARE: u32 = 1024;
@@ -178,7 +179,8 @@ pub(super) struct RailTable {
     last: Option<(SocketAddr, usize)>,
     sources: Vec<Source>,
     by_ip: HashMap<IpAddr, usize>,
-    /// Address of the last packet at each card of this endpoint, with its source: a card mostly hears one card of a peer.
+    /// For each card of this endpoint, the address of its last packet and that packet's source. Most packets of a card come
+    /// from one card of a peer, which then need not be looked up.
     last_sources: [Option<(IpAddr, usize)>; MAX_RAILS],
     out: VecDeque<(Route, RailPacket)>,
     events: VecDeque<RailEvent>,
@@ -190,12 +192,13 @@ pub(super) struct RailTable {
     unsolicited: usize,
     /// Packets about cards that were refused: no proof, a wrong cookie, an address of others.
     pub(super) refused: u64,
-    /// Packets about cards that were dropped because [`MAX_OUT`] others waited.
+    /// Packets of the exchange about cards that were dropped because [`MAX_OUT`] others waited to be sent.
     pub(super) dropped: u64,
 }
 
-/// Returns the time between two measurements of a pair's delay, for so many pairs of a peer and so many peers. An endpoint
-/// asks at most [`SAMPLED_PAIRS`] times in [`SAMPLE_EVERY`], 6,400 times a second: fewer than it answers.
+/// Returns the time between two measurements of a pair's delay, from the number of pairs of a peer and the number of peers.
+/// An endpoint sends at most [`SAMPLED_PAIRS`] questions in [`SAMPLE_EVERY`], which are 6,400 a second: fewer than
+/// [`ANSWERS_A_SECOND`].
 pub(super) const fn sample_interval(pairs: u64, peers: u64) -> Span {
     Span(SAMPLE_EVERY.0 * (1 + pairs / 8 + pairs * peers / SAMPLED_PAIRS))
 }
@@ -522,7 +525,7 @@ impl RailTable {
             (RailStage::Pong, PairState::Up)
                 if packet.nonce == pair.sample && packet.session == peer.session =>
             {
-                // It shows that the peer runs when its data are lost with another card.
+                // The answer shows that the peer is alive, even while data sent through another card are lost.
                 if let Some(source) = self.by_ip.get(&src.ip()) {
                     self.sources[*source].heard[local] = now;
                 }

@@ -226,8 +226,8 @@ fn a_dead_card_is_left_after_a_pause_in_which_nobody_looked() {
     assert!(world.pairs(0, 1).iter().all(|pair| pair.0 == 0), "{:?}", world.pairs(0, 1));
 }
 
-/// A transport that lost its packets sends one from time to time, on any path. Its acknowledgements are too rare to show
-/// that the other card works.
+/// After losses a transport sends only a packet from time to time, on any path. Its acknowledgements are too rare to show
+/// that the other card works, so the answers to questions have to.
 #[test]
 fn a_dead_card_is_left_although_little_is_sent() {
     let mut world = two(2);
@@ -466,7 +466,7 @@ fn idle_peers_are_forgotten() {
     assert_eq!(distinct(&world.pairs(0, 1)), 4);
 }
 
-/// A driver that does not take the packets of many peers loses some of them, which are counted and asked again.
+/// If the packets for many peers are not taken out of the queue, some are dropped and counted. They are sent again later.
 #[test]
 fn packets_that_find_no_room_are_counted() {
     let mut table = table(1, 2, None, 1);

@@ -458,8 +458,8 @@ fn fat_trees_have_the_oversubscription_asked_for() {
     }
 }
 
-/// Every plan of the program reads, also in its quick form. Every point of the quick form and the first of the whole one
-/// can be built, except those of the large plans, for which that takes long.
+/// Every plan of the program is accepted, in its full and its quick form. Every point of the quick form and the first one
+/// of the full form can be built, except those of the large plans, for which that takes long.
 #[test]
 fn our_plans_are_sound() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("plans");
