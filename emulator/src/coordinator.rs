@@ -388,8 +388,8 @@ impl Coordinator {
     }
 
     /// Resumes processes whose wake time lies before the horizon, the earliest first, until `max_running` processes run.
-    /// Returns these processes with their times. The `limit` is that of [`Self::run`]. The `pace` holds back processes for which no
-    /// packet has arrived. Also returns the earliest wake time that the pace held back.
+    /// Returns these processes with their times. The `limit` is that of [`Self::run`]. The `pace` holds back processes
+    /// for which no packet has arrived. Also returns the earliest wake time that the pace held back.
     ///
     /// A process that is far behind the horizon can advance a long way before it has to ask for another one. A process
     /// just before the horizon would stop almost at once, so it waits until others have advanced the horizon.
