@@ -112,7 +112,7 @@ def steps() -> list[Step]:
             HOUR,
             env=linting(),
         ),
-        # Random histories of the emulator's parts, 20 times what ci/test plays.
+        # Random histories of virtual time and of whole engines on a network, 20 times and more of what ci/test plays.
         Step(
             "histories",
             [[*cargo, "-p", "squall-emulator", "--", "whole_engine::every", "coordinator::histories"]],

@@ -50,7 +50,7 @@ def steps(fast: bool) -> list[Step]:
         Step("deps", [[RUN, "check", "deps"]], fast=True),
         Step("reasons", [[RUN, "check", "reasons"]], fast=True),
         *([deny()] if dependencies_changed() else []),
-        # Everything, with the lints of clippy.
+        # Everything but examples, with the lints of clippy.
         Step("build", [[RUN, "build"]], env=ci, fast=True),
         # Each program has a limit of its own; the one here is for a machine that makes no progress at all.
         Step("tests", [[RUN, "check", "tests", *(["--without-abi"] if fast else [])]], 7200, fast=True),
